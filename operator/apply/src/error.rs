@@ -77,24 +77,24 @@ mod tests {
 
     use super::*;
 
-    fn answer(code: u16, message: &str, details: Value) -> ApplyError {
+    fn answer(code: u16, message: &str, details: &Value) -> ApplyError {
         let status = json!({"status": "Failure", "message": message, "reason": "r", "code": code, "details": details});
         kube::Error::Api(serde_json::from_value(status).unwrap()).into()
     }
 
     #[test]
     fn namespaces_are_told_by_the_details_of_the_answer() {
-        let missing = answer(404, "namespaces \"n\" not found", json!({"name": "n", "kind": "namespaces"}));
+        let missing = answer(404, "namespaces \"n\" not found", &json!({"name": "n", "kind": "namespaces"}));
         assert_eq!(missing, ApplyError::NoNamespace("n".to_owned()));
         assert_eq!(missing.to_string(), "namespaces \"n\" not found");
         let message =
             "configmaps \"a\" is forbidden: unable to create new content in namespace n because it is being terminated";
         let cause = json!({"reason": "NamespaceTerminating", "message": "namespace n is being terminated", "field": "metadata.namespace"});
-        let terminating = answer(403, message, json!({"name": "a", "kind": "configmaps", "causes": [cause]}));
+        let terminating = answer(403, message, &json!({"name": "a", "kind": "configmaps", "causes": [cause]}));
         let text = format!("{message}; metadata.namespace: namespace n is being terminated");
         assert_eq!(terminating, ApplyError::NamespaceTerminating(text));
         for (code, kind) in [(404, "clusterroles"), (403, "namespaces")] {
-            let other = answer(code, "no", json!({"name": "n", "kind": kind}));
+            let other = answer(code, "no", &json!({"name": "n", "kind": kind}));
             assert_eq!(other, ApplyError::Other("no".to_owned()), "{code} {kind}");
         }
     }
