@@ -242,8 +242,8 @@ impl RemovalInput<'_> {
         if differs { next_minute(observed) } else { recorded }
     }
 
-    /// Number of clusters that may leave within a day, of those with an installation. Those that are allowed `until` a time, and
-    /// not removed yet, are among the `recent` ones.
+    /// Number of clusters that may leave within a day, of those with an installation. Those that
+    /// are allowed `until` a time, and not removed yet, are among the `recent` ones.
     fn limit(&self, recent: usize, until: Option<Timestamp>) -> usize {
         let others = self.leaving.values().filter(|leaving| leaving.is_installed && !leaving.is_allowed(until)).count();
         let total = self.staying + others + recent;
