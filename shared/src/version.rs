@@ -20,6 +20,15 @@ pub struct Version {
     short: bool,
 }
 
+/// The minor versions between two, for people.
+fn on_the_way(installed: &Version, target: &Version) -> String {
+    let mut minors = installed.steps(target);
+    minors.pop();
+    let mut minors = minors.into_iter();
+    let first = minors.next().unwrap_or_default();
+    minors.fold(format!("{first} first"), |text, minor| format!("{text}, then to {minor}"))
+}
+
 /// Why a version can't be used, as a clause for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
@@ -48,8 +57,8 @@ pub enum VersionError {
     },
     /// It is more than one minor version away.
     #[error(
-        "not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}; set spec.version to {} first, then to {target}, or set the annotation {} to {}, with which the operator installs each minor version on the way",
-        .installed.toward(.target), MINOR_VERSIONS, EACH
+        "not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}; set spec.version to {}, then to {target}, or set the annotation {} to {}, with which the operator installs each minor version on the way",
+        on_the_way(.installed, .target), MINOR_VERSIONS, EACH
     )]
     Minor {
         /// Kind of the custom resource.
@@ -61,8 +70,8 @@ pub enum VersionError {
     },
     /// It is more than one minor version away, and has own manifests.
     #[error(
-        "not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}, and with spec.manifests the operator has no versions on the way; set spec.version to {} first, with the manifests of that version, then to {target}",
-        .installed.toward(.target)
+        "not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}, and with spec.manifests the operator has no versions on the way; set spec.version to {}, then to {target}, each with its manifests",
+        on_the_way(.installed, .target)
     )]
     OwnManifests {
         /// Kind of the custom resource.

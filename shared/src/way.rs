@@ -188,7 +188,7 @@ mod tests {
         for annotations in [&none, &json!({"operator.knative.dev/minor-versions": "all"})] {
             let refused = of(annotations, Some("1.20.1"), "1.23.0").unwrap_err();
             assert!(
-                refused.contains("set spec.version to 1.21 first, then to 1.23.0, or set the annotation")
+                refused.contains("set spec.version to 1.21 first, then to 1.22, then to 1.23.0, or set the annotation")
                     && refused.contains("operator.knative.dev/minor-versions to each"),
                 "{refused}"
             );

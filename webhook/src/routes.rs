@@ -148,7 +148,10 @@ impl App {
                     violations.extend(self.check_owner(&request).await);
                 }
                 if self.is_refused(webhook, &request, &violations) {
-                    Review::refuse(request, &violations, refusal(&violations)).warn(&violations)
+                    // Warnings may name what somebody without a permission may not know.
+                    let refusal = refusal(&violations);
+                    let warned = if refusal == Refusal::Forbidden { &[][..] } else { &violations };
+                    Review::refuse(request, &violations, refusal).warn(warned)
                 } else {
                     Review::allow(request).warn(&violations)
                 }

@@ -1,6 +1,7 @@
 //! Why a cluster is not equal to a plan. The variants are what callers decide by.
 
 use knative_operator_runtime::error_text;
+use knative_operator_shared::syntax;
 use kube::core::{GroupVersionKind, Status};
 
 /// Why an object can't be written, deleted or looked at. The text is complete, and has no
@@ -52,17 +53,17 @@ impl ApplyError {
 impl From<kube::Error> for ApplyError {
     fn from(error: kube::Error) -> Self {
         match &error {
-            kube::Error::Api(status) if is_namespace_missing(status) => {
-                Self::NoNamespace(status.details.as_ref().map(|details| details.name.clone()).unwrap_or_default())
-            }
+            kube::Error::Api(status) if let Some(namespace) = missing_namespace(status) => Self::NoNamespace(namespace),
             error if is_namespace_terminating(error) => Self::NamespaceTerminating(error_text(error)),
             error => Self::Other(error_text(error)),
         }
     }
 }
 
-fn is_namespace_missing(status: &Status) -> bool {
-    status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
+/// The namespace that is missing, as the API server says, if that can be the name of one.
+fn missing_namespace(status: &Status) -> Option<String> {
+    let details = status.details.as_ref().filter(|details| status.code == 404 && details.kind == "namespaces")?;
+    syntax::label(&details.name).is_none().then(|| details.name.clone())
 }
 
 /// Whether `error` refuses an object, because its namespace is being deleted.
@@ -93,9 +94,10 @@ mod tests {
         let terminating = answer(403, message, &json!({"name": "a", "kind": "configmaps", "causes": [cause]}));
         let text = format!("{message}; metadata.namespace: namespace n is being terminated");
         assert_eq!(terminating, ApplyError::NamespaceTerminating(text));
-        for (code, kind) in [(404, "clusterroles"), (403, "namespaces")] {
-            let other = answer(code, "no", &json!({"name": "n", "kind": kind}));
-            assert_eq!(other, ApplyError::Other("no".to_owned()), "{code} {kind}");
+        for (code, kind, name) in [(404, "clusterroles", "n"), (403, "namespaces", "n"), (404, "namespaces", "x$(id)")]
+        {
+            let other = answer(code, "no", &json!({"name": name, "kind": kind}));
+            assert_eq!(other, ApplyError::Other("no".to_owned()), "{code} {kind} {name}");
         }
     }
 }

@@ -245,7 +245,9 @@ impl RemovalInput<'_> {
     /// Number of clusters that may leave within a day, of those with an installation. Those that
     /// are allowed `until` a time, and not removed yet, are among the `recent` ones.
     fn limit(&self, recent: usize, until: Option<Timestamp>) -> usize {
-        let others = self.leaving.values().filter(|leaving| leaving.is_installed && !leaving.is_allowed(until)).count();
+        let permits_all = matches!(self.max_at_once, Some(IntOrString::String(text)) if text == "100%");
+        let counts = |leaving: &&Leaving| (leaving.is_installed || permits_all) && !leaving.is_allowed(until);
+        let others = self.leaving.values().filter(counts).count();
         let total = self.staying + others + recent;
         let limit = limit(self.max_at_once, total * MAX_AT_ONCE / 100, total);
         // At least one cluster may leave, but by default not the last one.

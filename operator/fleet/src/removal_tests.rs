@@ -395,4 +395,6 @@ fn clusters_without_an_installation_make_no_limit_greater() {
     let decision = case.decide();
     assert_eq!(decision.remove.len(), 0);
     assert_eq!(decision.blocked.map(|blocked| (blocked.clusters.len(), blocked.limit)), Some((99, 1)));
+    case.limit = Some(IntOrString::String("100%".to_owned()));
+    assert_eq!(case.decide().remove.len(), 99);
 }

@@ -76,17 +76,27 @@ impl AppliedVersion {
             && Version::is_explicit(&wanted.asked)
             && wanted.leads_to_asked(&self.version)
             && wanted.allowed >= self.generation;
-        let is_asked = may_ask && is_changed && wanted.asked != self.asked;
+        // It may be applied as a whole, although the status has another version.
+        let is_neighbor = || wanted.version.may_follow(Some(&self.version), kind).is_ok();
+        let is_asked = may_ask && is_changed && wanted.asked != self.asked && (!is_accepted || is_neighbor());
         // The record has a version on the way to the one that the same spec asks for.
         let is_continued = may_ask
             && wanted.generation >= self.generation
             && wanted.asked == self.asked
-            && !self.version.satisfies(Some(&self.asked));
-        // The hub is not older than the record. What the record has may have been tried only.
-        if is_asked || is_continued || (is_changed && is_accepted && wanted.version >= self.version) {
+            && !self.version.satisfies(Some(&self.asked))
+            && is_neighbor();
+        if is_asked || is_continued {
             return None;
         }
+        let is_step = wanted.beyond.is_some();
         let (installed, wanted) = (&self.version, &wanted.version);
+        if is_step && wanted.may_follow(Some(installed), kind).is_err() {
+            return Some(format!(
+                "the cluster has version {installed}, which is not next to the {wanted} on the way from the version in the status, as after \
+                 a restore from a backup. Nothing is changed there; set spec.version to {installed}, and remove the version from the \
+                 status, as docs/operate/lifecycle.md says"
+            ));
+        }
         // Own manifests may name the minor version only.
         if wanted < installed && !wanted.is_of(installed) {
             return Some(format!(
@@ -150,9 +160,10 @@ mod tests {
             (keeping(applied("1.23.0", "latest", "2", 1)), false, None),
             (keeping(applied("1.24.0", "1.24", "2", 1)), false, None),
             (keeping(applied("1.23.1", "1.23", "1", 4)), true, None),
-            // It was tried only: the status has no version, or an older one.
+            // It was tried only, since the status has no version; or it may be applied as a whole.
             (applied("1.21.0", "1.21", "1", 5), false, None),
-            (applied("1.21.0", "1.21", "1", 5), true, None),
+            (applied("1.21.0", "1.21", "1", 5), true, Some("which is newer than the 1.21.0 of this resource")),
+            (restored(applied("1.25.0", "1.25", "1", 6)), true, minors),
         ] {
             let objection = before.objection(&wanted, is_accepted, "KnativeServing");
             let is_expected = match expected {
@@ -201,6 +212,16 @@ mod tests {
             (applied("1.20.3", "1.20", 3, None), applied("1.20.1", "1.20", 3, None), false),
         ] {
             let objection = before.objection(&wanted, true, "KnativeServing");
+            assert_eq!(objection.is_none(), is_allowed, "{before:?} to {wanted:?}: {objection:?}");
+        }
+        // The status is lost: the spec's version is no neighbor of the record.
+        for (before, wanted, is_allowed) in [
+            (applied("1.21.3", "1.23", 2, None), applied("1.23.0", "1.23", 2, None), false),
+            (applied("1.21.3", "1.23", 2, None), applied("1.21.3", "1.23", 2, Some("1.23.0")), true),
+            (applied("1.22.1", "1.20", 3, None), applied("1.20.3", "1.20", 3, None), false),
+            (applied("1.20.3", "1.23", 3, None), applied("1.23.0", "1.23", 3, None), false),
+        ] {
+            let objection = before.objection(&wanted, false, "KnativeServing");
             assert_eq!(objection.is_none(), is_allowed, "{before:?} to {wanted:?}: {objection:?}");
         }
     }

@@ -43,6 +43,8 @@ use knative_operator_release::Release;
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of checks whether the namespace is gone; its watch usually reports it earlier.
 const NAMESPACE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Delay of the step that follows one back to the version of the status.
+const NEXT_STEP: Duration = Duration::from_secs(1);
 /// Duration of an apply after which the status shows its progress.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
@@ -200,6 +202,7 @@ impl Install<'_> {
         }
         if self.version != known
             && let Some(Way { next: version, then }) = recorded::way_from(cx, resource, &known)
+            && version != self.version
         {
             return Box::pin(Install { version, then, ..self }.run(state)).await;
         }
@@ -342,7 +345,11 @@ impl Install<'_> {
             && !report.has_missing_objects;
         let poll_interval = (!is_complete).then_some(self.cx.poll_interval);
         let until = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(Instant::now()));
-        let due = [poll_interval, until(ask_at), until(report.starting_until)];
+        // A step back ends with the version that the status has: no change of it starts the next.
+        let is_back =
+            !self.then.is_empty() && is_complete && self.resource.installed_version().as_ref() == Some(&self.version);
+        let next_step = is_back.then_some(NEXT_STEP);
+        let due = [poll_interval, until(ask_at), until(report.starting_until), next_step];
         let requeue = due.into_iter().flatten().min().map_or(Requeue::AwaitChange, Requeue::After);
         let release = Some(InstalledRelease { version: self.version.clone(), manifests });
         Outcome { result: ReconcileResult::Installation(report), release, requeue }

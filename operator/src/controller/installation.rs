@@ -76,7 +76,7 @@ impl Installation<'_> {
         self.store(&stored).await?;
         let stored = self.owned.inventory.clone();
 
-        let (first_install, mark) = (self.installed_version().is_none(), self.owned.owner.mark());
+        let (first_install, mark) = (self.is_first_install(), self.owned.owner.mark());
         let target = Target {
             client: self.client,
             plan: self.plan,
@@ -120,6 +120,12 @@ impl Installation<'_> {
         };
         self.cx.metrics.set_objects(self.resource, counts);
         Ok(report)
+    }
+
+    /// Whether nothing was installed before. A step is on the way from a version, also if the
+    /// status lost it.
+    fn is_first_install(&self) -> bool {
+        self.applied.beyond.is_none() && self.installed_version().is_none()
     }
 
     /// Whether `phase` waits: what Knative's webhooks admit for these, and in an upgrade the Jobs,
@@ -200,7 +206,8 @@ impl Installation<'_> {
     /// none to migrate.
     fn follow_jobs(&mut self, report: &mut InstallationReport) -> bool {
         let mut has_running_jobs = false;
-        let is_upgrade = self.installed_version().is_some_and(|installed| installed != self.version);
+        let is_upgrade =
+            !self.is_first_install() && self.installed_version().is_none_or(|installed| installed != self.version);
         for item in self.plan.phase(Phase::Jobs) {
             let Some(entry) = self.owned.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
             let name = &item.id.name;

@@ -163,7 +163,9 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
         // The installed version stays, and is repaired.
         Err(error) => {
             let why = error.to_string();
-            let Some(version) = resource.installed_version() else {
+            // Own manifests are those of the version that may not follow.
+            let installed = resource.installed_version().filter(|_| resource.common().manifests.is_empty());
+            let Some(version) = installed else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
             let installed = Target::Version(Way::to(version));

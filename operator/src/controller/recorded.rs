@@ -26,9 +26,31 @@ pub fn keeps_installed(cx: &Context, resource: &Knative) -> bool {
 /// that is reached from there, which the status would have said, if it were not lost.
 pub fn way_from(cx: &Context, resource: &Knative, recorded: &Version) -> Option<Way> {
     let keeps = keeps_installed(cx, resource);
+    if let Some(installed) = resource.installed_version()
+        && let Ok(way) = knative_operator_release::select_way(&cx.library.bundle, resource, keeps)
+    {
+        let may_be_followed = may_be_followed(resource, recorded);
+        if let Some(way) = back_to(&installed, recorded, way, may_be_followed) {
+            return Some(way);
+        }
+    }
     let way = knative_operator_release::select_way_after(&cx.library.bundle, resource, Some(recorded), keeps).ok()?;
     let has_status = resource.installed_version().is_some();
     may_be_followed(resource, recorded).then(|| beginning_with(recorded, way, has_status)).flatten()
+}
+
+/// A way from the `recorded` version, which is one step from the `installed` one of the status, if
+/// `way`, which leads on from that, is not one: back over the installed version, if it leads the
+/// other way; or with the recorded patch release, if it is newer and `may_be_followed`, as after a
+/// rollback of the operator, whose archive has it.
+fn back_to(installed: &Version, recorded: &Version, way: Way, may_be_followed: bool) -> Option<Way> {
+    if may_be_followed && !way.then.is_empty() && way.next.is_of(recorded) && way.next < *recorded {
+        return Some(Way { next: recorded.clone(), ..way });
+    }
+    let leads_back = installed != recorded
+        && installed.may_follow(Some(recorded), "").is_ok()
+        && way.next.may_follow(Some(recorded), "").is_err();
+    leads_back.then(|| Way { next: installed.clone(), then: [vec![way.next], way.then].concat() })
 }
 
 /// `way`, which leads on from the `recorded` version, beginning with that one, if the spec means
@@ -114,6 +136,25 @@ mod tests {
         assert!(!may_be_followed(Some("1.22.1"), "", "1.24.0") && !may_be_followed(Some("1.22.1"), "", "99.0.0"));
         assert!(!may_be_followed(Some("1.22.1"), "KnativeFleet", "1.23.0"));
         assert!(may_be_followed(None, "KnativeFleet", "1.23.0") && may_be_followed(None, "", "1.24.0"));
+    }
+
+    #[test]
+    fn unfinished_step_is_taken_back_first() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        let back_to = |installed: &str, recorded: &str, way: &[&str], may_be_followed: bool| {
+            let mut all = way.iter().copied().map(version);
+            let way = Way { next: all.next().unwrap(), then: all.collect() };
+            let way = super::back_to(&version(installed), &version(recorded), way, may_be_followed)?;
+            Some([vec![way.next], way.then].concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(back_to("1.21.3", "1.22.1", &["1.20.3"], true).as_deref(), Some("1.21.3 1.20.3"));
+        assert_eq!(back_to("1.22.1", "1.21.3", &["1.23.0"], false).as_deref(), Some("1.22.1 1.23.0"));
+        assert_eq!(back_to("1.21.3", "1.22.1", &["1.22.1", "1.23.0"], true), None, "it goes on");
+        assert_eq!(back_to("1.21.3", "1.22.1", &["1.21.4"], true), None, "it is a neighbor");
+        assert_eq!(back_to("1.21.3", "1.24.0", &["1.20.3"], true), None, "forged, or as after a restore");
+        // The bundle of an older operator has another patch release.
+        assert_eq!(back_to("1.20.3", "1.21.3", &["1.21.2", "1.22.1"], true).as_deref(), Some("1.21.3 1.22.1"));
+        assert_eq!(back_to("1.20.3", "1.21.3", &["1.21.2", "1.22.1"], false), None);
     }
 
     #[test]

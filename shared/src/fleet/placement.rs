@@ -179,7 +179,7 @@ impl fmt::Display for UnknownProperties {
 
 /// The first selector by properties that decides the stage or the content of the clusters of a
 /// fleet with `spec`.
-fn dividing_field(spec: &KnativeFleetSpec) -> Option<String> {
+pub fn dividing_field(spec: &KnativeFleetSpec) -> Option<String> {
     let stage = spec.rollout.stages.iter().position(uses_properties);
     let stage = stage.map(|index| format!("spec.rollout.stages[{index}].propertySelector"));
     let change = || spec.overrides.iter().position(uses_properties);

@@ -92,7 +92,7 @@ fn version_jump_error_has_allowed_path() {
         error.contains("spec.version: not supported to upgrade or downgrade across multiple MINOR versions"),
         "{error}"
     );
-    assert!(error.contains("is v1.4.2; set spec.version to 1.3 first, then to 1.1.0"), "{error}");
+    assert!(error.contains("is v1.4.2; set spec.version to 1.3 first, then to 1.2, then to 1.1.0"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::Placement;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
-use knative_operator_shared::fleet::placement::{self, UnknownProperties};
+use knative_operator_shared::fleet::placement::{self, UnknownProperties, dividing_field};
 use knative_operator_shared::fleet::selector::Traits;
 
 use super::observe::ChildKey;
@@ -28,6 +28,8 @@ pub struct Selected {
 #[derive(Debug, PartialEq)]
 struct Basis {
     placement: Placement,
+    /// The field that selects by properties outside of the placement.
+    dividing: Option<String>,
     /// Versions of the labels of ClusterProfiles, of their properties if it selects by them, and of
     /// PlacementDecisions.
     labels: u64,
@@ -58,7 +60,9 @@ impl Selections {
     pub fn of(&self, fleet: &KnativeFleet, store: &Store, (versions, profiles): (Versions, &Profiles)) -> Located {
         let placement = fleet.spec.placement.clone();
         let properties = uses_properties(fleet).then_some(versions.properties);
-        let basis = Basis { placement, labels: versions.labels, properties, decisions: store.decisions_version() };
+        let dividing = dividing_field(&fleet.spec);
+        let basis =
+            Basis { placement, dividing, labels: versions.labels, properties, decisions: store.decisions_version() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(&key(fleet)) {
             Some((of, selected)) if *of == basis => selected.clone(),
