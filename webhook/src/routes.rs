@@ -31,7 +31,7 @@ use crate::lifetime::{foreground, missing_owner, new_owners, unconfirmed, unconf
 use crate::live::Live;
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
-use crate::review::Review;
+use crate::review::{Refusal, Review};
 use crate::schema;
 use crate::stored_fleets;
 use crate::turns::Turns;
