@@ -44,7 +44,7 @@ pub fn way_from(cx: &Context, resource: &Knative, recorded: &Version) -> Option<
 /// other way; or with the recorded patch release, if it is newer and `may_be_followed`, as after a
 /// rollback of the operator, whose archive has it.
 fn back_to(installed: &Version, recorded: &Version, way: Way, may_be_followed: bool) -> Option<Way> {
-    if may_be_followed && !way.then.is_empty() && way.next.is_of(recorded) && way.next < *recorded {
+    if may_be_followed && !way.then.is_empty() && way.next.same_minor(recorded) && way.next < *recorded {
         return Some(Way { next: recorded.clone(), ..way });
     }
     let leads_back = installed != recorded
