@@ -7,11 +7,15 @@ use knative_operator_tests::project;
 /// Types of conditions that are not reasons, too.
 const TYPES: [&str; 4] = ["Ready", "Progressing", "RemovalPending", "RemovalBlocked"];
 
-/// The functions in `file` by name, without its tests.
+/// The code in `file`, without its tests, which come last.
+fn code(file: &str) -> String {
+    let text = std::fs::read_to_string(project().join("operator").join(file)).unwrap();
+    text.split("#[cfg(test)]").next().unwrap_or_default().to_owned()
+}
+
+/// The functions in `file` by name.
 fn functions(file: &str) -> BTreeMap<String, String> {
-    let text = std::fs::read_to_string(project().join("operator/fleet/src").join(file)).unwrap();
-    // Unit tests come last in a file.
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code = code(file);
     let all = code.split("\nfn ").flat_map(|part| part.split("\npub fn ")).skip(1);
     let name = |function: &str| function.split(['(', '<']).next().unwrap_or_default().to_owned();
     all.map(|function| (name(function), function.to_owned())).collect()
@@ -29,8 +33,10 @@ fn reasons(code: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn guide_lists_all_reasons_of_ready_and_progressing() {
-    let mut functions_by_name = functions("conditions.rs");
-    functions_by_name.extend(functions("status.rs"));
+    let mut functions_by_name = functions("fleet/src/conditions.rs");
+    functions_by_name.extend(functions("fleet/src/status.rs"));
+    // What is not stored is a reason of both.
+    let withheld = code("src/controller/fleets/withheld.rs");
     let guide = std::fs::read_to_string(project().join("docs/user/fleet.md")).unwrap();
     for type_ in ["Ready", "Progressing"] {
         let (literal, start) = (format!("\"{type_}\""), format!("| condition `{type_}` |"));
@@ -43,6 +49,7 @@ fn guide_lists_all_reasons_of_ready_and_progressing() {
             .iter()
             .filter(|(name, code)| writes(name, code))
             .flat_map(|(_, code)| reasons(code))
+            .chain(reasons(&withheld))
             .collect();
         if type_ == "Ready" {
             // `RolloutIncomplete` replaces it.
