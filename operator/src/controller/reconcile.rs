@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use knative_operator_rules as rules;
 use knative_operator_rules::RuleContext;
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::version::Version;
 use knative_operator_shared::way::Way;
 use tracing::{Instrument, debug_span};
 
@@ -168,11 +169,12 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
             let Some(version) = installed else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
-            let installed = Target::Version(Way::to(version));
+            let installed = Target::Version(Way::to(version.clone()));
             let outcome = Box::pin(install_target(cx, resource, state, installed)).await;
             let asked = resource.common().version.as_deref();
             // The record on the cluster had the one that the spec means.
-            if outcome.release.as_ref().is_some_and(|release| release.version.satisfies(asked)) {
+            let is_meant = |found: &Version| *found != version && found.satisfies(asked);
+            if outcome.release.as_ref().is_some_and(|release| is_meant(&release.version)) {
                 return outcome;
             }
             Outcome::of(ReconcileResult::Ineligible(why, Some(Box::new(outcome.result))), outcome.requeue)
