@@ -192,11 +192,14 @@ fn condition_names_a_lost_node_an_eviction_and_a_failing_job() {
         let mut hub = hub(&mut report).await?;
         let version = releases::best().serving;
         let healthy = product::serving(version);
-        // The Job runs another program, which ends with an error.
+        // The Job runs another program, which ends with an error, and isn't tried again.
         let mut failing = healthy.clone();
+        let job = format!("storage-version-migration-serving-serving-{version}");
+        failing["patches"] = json!([{"target": {"apiVersion": "batch/v1", "kind": "Job", "name": job},
+            "patch": {"type": "strategic", "content": r#"{"spec": {"backoffLimit": 0}}"#}}]);
         failing["registry"]["override"]["migrate"] = healthy["config"]["deployment"]["queue-sidecar-image"].clone();
         apply(&hub, &failing).await?;
-        tells_in(&mut report, &hub, ALL, &["storage-version-migration-serving", "exit code"]).await?;
+        tells_in(&mut report, &hub, ALL, &[&format!("Job {job} failed: BackoffLimitExceeded")]).await?;
         hub.kubectl(&["delete", "jobs", "--all", "-n", NAMESPACE, "--wait=false"], "").await?;
         // Logs are local storage.
         let mut small = healthy.clone();
