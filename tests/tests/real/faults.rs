@@ -186,7 +186,7 @@ fn condition_names_a_cause_once_and_wait_ends() {
 }
 
 #[test]
-fn condition_names_a_lost_node_an_eviction_and_a_failing_job() {
+fn condition_names_a_lost_node_and_a_failing_job() {
     run(async {
         let mut report = Report::new();
         let mut hub = hub(&mut report).await?;
@@ -201,12 +201,6 @@ fn condition_names_a_lost_node_an_eviction_and_a_failing_job() {
         apply(&hub, &failing).await?;
         tells_in(&mut report, &hub, ALL, &[&format!("Job {job} failed: BackoffLimitExceeded")]).await?;
         hub.kubectl(&["delete", "jobs", "--all", "-n", NAMESPACE, "--wait=false"], "").await?;
-        // Logs are local storage.
-        let mut small = healthy.clone();
-        small["workloads"] = json!([{"name": "controller", "resources": [
-            {"container": "controller", "limits": {"ephemeral-storage": "1Ki"}}]}]);
-        apply(&hub, &small).await?;
-        tells(&mut report, &hub, &["the node rejected", "ephemeral"]).await?;
         apply(&hub, &healthy).await?;
         ready(&hub, SERVING, NAMESPACE).await?;
         report.line("without the faults, it is Ready");
