@@ -57,6 +57,12 @@ impl Way {
         steps.next().map(|next| Self { next, then: steps.collect() }).ok_or(error)
     }
 
+    /// The same after `first`.
+    #[must_use]
+    pub fn after(self, first: Version) -> Self {
+        Self { next: first, then: [vec![self.next], self.then].concat() }
+    }
+
     /// The version that is asked for.
     pub fn target(&self) -> &Version {
         self.then.last().unwrap_or(&self.next)

@@ -2,7 +2,7 @@
 
 use knative_operator_runtime::error_text;
 use knative_operator_shared::syntax;
-use kube::core::{GroupVersionKind, Status};
+use kube::core::GroupVersionKind;
 
 /// Why an object can't be written, deleted or looked at. The text is complete, and has no
 /// credentials.
@@ -52,16 +52,19 @@ impl ApplyError {
 
 impl From<kube::Error> for ApplyError {
     fn from(error: kube::Error) -> Self {
-        match &error {
-            kube::Error::Api(status) if let Some(namespace) = missing_namespace(status) => Self::NoNamespace(namespace),
-            error if is_namespace_terminating(error) => Self::NamespaceTerminating(error_text(error)),
-            error => Self::Other(error_text(error)),
+        if let Some(namespace) = missing_namespace(&error) {
+            Self::NoNamespace(namespace)
+        } else if is_namespace_terminating(&error) {
+            Self::NamespaceTerminating(error_text(&error))
+        } else {
+            Self::Other(error_text(&error))
         }
     }
 }
 
 /// The namespace that is missing, as the API server says, if that can be the name of one.
-fn missing_namespace(status: &Status) -> Option<String> {
+fn missing_namespace(error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else { return None };
     let details = status.details.as_ref().filter(|details| status.code == 404 && details.kind == "namespaces")?;
     syntax::label(&details.name).is_none().then(|| details.name.clone())
 }

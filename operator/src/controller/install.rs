@@ -345,14 +345,14 @@ impl Install<'_> {
             && !report.has_missing_objects;
         let poll_interval = (!is_complete).then_some(self.cx.poll_interval);
         let until = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(Instant::now()));
+        let starting = until(report.starting_until);
+        let result = ReconcileResult::Installation(report);
         // A step back ends with the version that the status has: no change of it starts the next.
-        let is_back =
-            !self.then.is_empty() && is_complete && self.resource.installed_version().as_ref() == Some(&self.version);
-        let next_step = is_back.then_some(NEXT_STEP);
-        let due = [poll_interval, until(ask_at), until(report.starting_until), next_step];
+        let is_back = result.completes_step() && self.resource.installed_version().as_ref() == Some(&self.version);
+        let due = [poll_interval, until(ask_at), starting, is_back.then_some(NEXT_STEP)];
         let requeue = due.into_iter().flatten().min().map_or(Requeue::AwaitChange, Requeue::After);
         let release = Some(InstalledRelease { version: self.version.clone(), manifests });
-        Outcome { result: ReconcileResult::Installation(report), release, requeue }
+        Outcome { result, release, requeue }
     }
 
     /// The installation failed for `reason`, and is retried.

@@ -50,7 +50,7 @@ fn back_to(installed: &Version, recorded: &Version, way: Way, may_be_followed: b
     let leads_back = installed != recorded
         && installed.may_follow(Some(recorded), "").is_ok()
         && way.next.may_follow(Some(recorded), "").is_err();
-    leads_back.then(|| Way { next: installed.clone(), then: [vec![way.next], way.then].concat() })
+    leads_back.then(|| way.after(installed.clone()))
 }
 
 /// `way`, which leads on from the `recorded` version, beginning with that one, if the spec means
@@ -60,7 +60,7 @@ fn beginning_with(recorded: &Version, way: Way, has_status: bool) -> Option<Way>
         return Some(way);
     }
     let is_interrupted = !has_status && !way.then.is_empty() && way.target() > recorded;
-    is_interrupted.then(|| Way { next: recorded.clone(), then: [vec![way.next], way.then].concat() })
+    is_interrupted.then(|| way.after(recorded.clone()))
 }
 
 /// Whether the record may say which version `resource` goes on with. A forged one must not lead
@@ -138,14 +138,24 @@ mod tests {
         assert!(may_be_followed(None, "KnativeFleet", "1.23.0") && may_be_followed(None, "", "1.24.0"));
     }
 
+    fn version(text: &str) -> Version {
+        text.parse().unwrap()
+    }
+
+    fn way(versions: &[&str]) -> Way {
+        let mut all = versions.iter().copied().map(version);
+        Way { next: all.next().unwrap(), then: all.collect() }
+    }
+
+    /// All versions of a way.
+    fn text(Way { next, then }: Way) -> String {
+        then.iter().fold(next.to_string(), |text, version| format!("{text} {version}"))
+    }
+
     #[test]
     fn unfinished_step_is_taken_back_first() {
-        let version = |text: &str| text.parse::<Version>().unwrap();
-        let back_to = |installed: &str, recorded: &str, way: &[&str], may_be_followed: bool| {
-            let mut all = way.iter().copied().map(version);
-            let way = Way { next: all.next().unwrap(), then: all.collect() };
-            let way = super::back_to(&version(installed), &version(recorded), way, may_be_followed)?;
-            Some([vec![way.next], way.then].concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        let back_to = |installed: &str, recorded: &str, versions: &[&str], may_be_followed: bool| {
+            super::back_to(&version(installed), &version(recorded), way(versions), may_be_followed).map(text)
         };
         assert_eq!(back_to("1.21.3", "1.22.1", &["1.20.3"], true).as_deref(), Some("1.21.3 1.20.3"));
         assert_eq!(back_to("1.22.1", "1.21.3", &["1.23.0"], false).as_deref(), Some("1.22.1 1.23.0"));
@@ -159,12 +169,8 @@ mod tests {
 
     #[test]
     fn lost_status_goes_on_up_from_the_record() {
-        let version = |text: &str| text.parse::<Version>().unwrap();
-        let beginning_with = |recorded: &str, way: &[&str], has_status: bool| {
-            let mut all = way.iter().copied().map(version);
-            let way = Way { next: all.next().unwrap(), then: all.collect() };
-            let way = super::beginning_with(&version(recorded), way, has_status)?;
-            Some([vec![way.next], way.then].concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        let beginning_with = |recorded: &str, versions: &[&str], has_status: bool| {
+            super::beginning_with(&version(recorded), way(versions), has_status).map(text)
         };
         let (meant, up, down) = (&["1.22.1"][..], &["1.22.1", "1.23.0"][..], &["1.22.1", "1.21.3"][..]);
         assert_eq!(beginning_with("1.22.1", meant, true).as_deref(), Some("1.22.1"));

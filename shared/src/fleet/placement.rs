@@ -186,11 +186,6 @@ pub fn dividing_field(spec: &KnativeFleetSpec) -> Option<String> {
     stage.or_else(|| Some(format!("spec.overrides[{}].propertySelector", change()?)))
 }
 
-/// Whether properties decide the stage or the content of the clusters of a fleet with `spec`.
-pub fn divides_by_properties(spec: &KnativeFleetSpec) -> bool {
-    dividing_field(spec).is_some()
-}
-
 fn uses_properties(selecting: &impl Selecting) -> bool {
     let [_, properties] = selecting.selectors();
     properties.is_some()

@@ -59,8 +59,9 @@ impl Selections {
     /// Why they are unknown.
     pub fn of(&self, fleet: &KnativeFleet, store: &Store, (versions, profiles): (Versions, &Profiles)) -> Located {
         let placement = fleet.spec.placement.clone();
-        let properties = uses_properties(fleet).then_some(versions.properties);
         let dividing = dividing_field(&fleet.spec);
+        let uses_properties = placement.property_selector.is_some() || dividing.is_some();
+        let properties = uses_properties.then_some(versions.properties);
         let basis =
             Basis { placement, dividing, labels: versions.labels, properties, decisions: store.decisions_version() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,10 +120,6 @@ impl Selections {
 
 fn key(fleet: &KnativeFleet) -> FleetKey {
     (fleet.metadata.namespace.clone().unwrap_or_default(), fleet.metadata.name.clone().unwrap_or_default())
-}
-
-fn uses_properties(fleet: &KnativeFleet) -> bool {
-    fleet.spec.placement.property_selector.is_some() || placement::divides_by_properties(&fleet.spec)
 }
 
 /// Whether `fleet` may select `cluster`, if its clusters are not known.
