@@ -32,7 +32,8 @@ use crate::{informers, routes};
 
 /// Admission webhook for KnativeServing and KnativeEventing.
 #[derive(Debug, Parser)]
-#[command(name = "knative-operator-webhook", version)]
+// A flag that is given again replaces the one before, as in Go: a patch may append it.
+#[command(name = "knative-operator-webhook", version, args_override_self = true)]
 pub struct Args {
     #[command(flatten)]
     log: LogArgs,
@@ -268,11 +269,17 @@ fn report_state(readiness: Readiness, metrics: Metrics) -> impl FnMut(Report<'_>
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn flags_are_consistent() {
         super::Args::command().debug_assert();
+    }
+
+    #[test]
+    fn repeated_flag_replaces_the_one_before() {
+        let args = super::Args::try_parse_from(["x", "--port=1", "--port=2"]).unwrap();
+        assert_eq!(args.port, 2);
     }
 
     #[test]

@@ -68,7 +68,8 @@ use serde_json::Value;
 
 /// Installs Knative Serving and Eventing on this cluster or on spokes, and repairs drift.
 #[derive(Debug, Parser)]
-#[command(name = "knative-operator", version, args_conflicts_with_subcommands = true)]
+// A flag that is given again replaces the one before, as in Go: a patch may append it.
+#[command(name = "knative-operator", version, args_conflicts_with_subcommands = true, args_override_self = true)]
 // Its own flags are those of `run`, whose help shows them.
 #[command(mut_args(|flag| flag.hide(true)))]
 pub struct Args {
@@ -318,15 +319,37 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(args.run.poll_interval(), Duration::from_secs(90));
-        for (given, expected) in [("500ms", 10), ("0s", 10), ("1s", 1), ("1h", 3600), ("1.5s", 1)] {
+        let below = ["500ms", "0s", "0", "500us", "500µs", "1ns", "-1s", "-1h30m"].map(|given| (given, 10));
+        for (given, expected) in below.into_iter().chain([("1s", 1), ("1h", 3600), ("1.5s", 1), ("+20s", 20)]) {
             let args = Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={given}")]).unwrap();
             assert_eq!(args.run.poll_interval().as_secs(), expected, "{given}");
         }
-        for wrong in ["10", "s", "", "ten seconds", "-1s"] {
+        let apart = Args::try_parse_from(["x", "--remote-deployments-poll-interval", "-1s"]).unwrap();
+        assert_eq!(apart.run.poll_interval().as_secs(), 10);
+        for wrong in ["10", "s", "", "ten seconds", "--1s"] {
             assert!(
                 Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={wrong}")]).is_err(),
                 "{wrong}"
             );
         }
+    }
+
+    #[test]
+    fn repeated_flag_replaces_the_one_before() {
+        for command in [&["x"][..], &["x", "run"]] {
+            let flags = ["--remote-deployments-poll-interval=10s", "--shards=2", "--enable-fleets", "--enable-fleets"];
+            let again = ["--remote-deployments-poll-interval=30s", "--shards=4", "--local-installation=false"];
+            let line = [command, &flags, &again, &["--local-installation=true"]].concat();
+            let args = Args::try_parse_from(line).unwrap();
+            let run = match args.command {
+                Some(Command::Run(run)) => *run,
+                _ => args.run,
+            };
+            assert_eq!((run.poll_interval(), run.shards), (Duration::from_secs(30), 4));
+            assert!(run.enable_fleets && run.local_installation);
+        }
+        // Lists grow.
+        let files = Args::try_parse_from(["x", "lint", "-f", "a", "-f", "b"]).unwrap();
+        assert!(format!("{:?}", files.command).contains("\"b\""));
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use knative_operator_runtime::admin::AdminArgs;
-use knative_operator_runtime::duration::duration;
+use knative_operator_runtime::duration::{duration, duration_or_zero};
 use knative_operator_runtime::hub::HubArgs;
 use knative_operator_runtime::log::LogArgs;
 
@@ -36,7 +36,7 @@ pub struct RunArgs {
     pub access: AccessArgs,
     /// Interval of checks on spokes that allow no watch, such as 10s or 1m30s. The operator
     /// replaces values below 1s with the default.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_or_zero, allow_hyphen_values = true)]
     pub remote_deployments_poll_interval: Duration,
     /// Source of releases.
     #[command(flatten)]
