@@ -86,6 +86,7 @@ function headline(component) {
       h("p", {}, h("strong", {}, component.problem.reason || component.problem.condition), `: ${component.problem.message}`),
       component.problem.until && h("p", {}, Date.parse(component.problem.until) > Date.now() ? `Kubernetes gives up at ${new Date(component.problem.until).toLocaleTimeString()}.` : `Kubernetes gave up ${age(component.problem.until)} ago.`),
       advice(component.problem.remedy)),
+    ...(component.notes ?? []).map((note) => h("p", {}, `Note: ${note}`)),
   ];
 }
 

@@ -12,7 +12,7 @@ const RETRY = 1000;
  * @typedef {{at: string, type: string, reason: string, message: string, count: number}} HubEvent
  * @typedef {{type: string, status: string, reason?: string, message?: string, lastTransitionTime?: string}} Condition
  * @typedef {{kind: string, namespace: string, name: string, state: string, version?: string, targetVersion?: string,
- *   since?: string, problem?: Problem, repairedAt?: string, changed?: string, conditions?: Condition[], events?: HubEvent[]}} Component
+ *   since?: string, problem?: Problem, notes?: string[], repairedAt?: string, changed?: string, conditions?: Condition[], events?: HubEvent[]}} Component
  * @typedef {{id: string, state: string, fleet?: string, server?: string, providers?: string[],
  *   properties?: Record<string, string>, connection?: {connected: boolean | null, since?: string}, components: Component[]}} Cluster
  * @typedef {{name: string, state: string, total: number, updated: number, updating: number, failed: number,

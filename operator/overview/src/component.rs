@@ -1,6 +1,7 @@
 //! State of a component, from its resource.
 
 use jiff::Timestamp;
+use knative_operator_rules::{parse, unused_ingress};
 use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{
     DEPENDENTS, DEPLOYMENTS_AVAILABLE, INSTALL_SUCCEEDED, READY, TARGET_CLUSTER_RESOLVED,
@@ -53,9 +54,18 @@ pub fn view(component: Component, resource: &Value, events: &Events<'_>, now: Ti
         version: installed,
         since: changed.or(ready).and_then(|condition| condition.last_transition_time.clone()),
         problem: problem.filter(|_| state != State::Ready),
+        notes: notes(component, resource),
         events: events.about((component.kind(), namespace, name)),
         conditions,
     }
+}
+
+/// What works in `resource`, but probably not as its author expects.
+fn notes(component: Component, resource: &Value) -> Vec<String> {
+    // Few resources have an ingress without a class; the others need not be parsed.
+    let has_ingress = resource.pointer("/spec/ingress").is_some();
+    let parsed = has_ingress.then(|| parse(component, resource).ok()).flatten();
+    parsed.as_ref().and_then(unused_ingress).map(|unused| unused.to_string()).into_iter().collect()
 }
 
 /// The first condition that is not True, in the order in which a reconcile reaches them, of the
@@ -177,6 +187,22 @@ mod tests {
         let view = with(&[("Ready", "True", "", "")], "1.22.0", "1.22");
         assert_eq!((view.state, view.target_version, view.problem), (State::Ready, None, None));
         assert_eq!(with(&[], "", "").state, State::Pending);
+    }
+
+    #[test]
+    fn ingress_that_no_service_uses_is_noted() {
+        let notes = |component, spec: Value| {
+            let resource = json!({"metadata": {"namespace": "n", "name": "s"}, "spec": spec});
+            view(component, &resource, &Events::of(&Snapshot::default()), Timestamp::UNIX_EPOCH).notes
+        };
+        let kourier = json!({"ingress": {"kourier": {"enabled": true}}});
+        let found = notes(Component::Serving, kourier.clone());
+        assert!(found.len() == 1 && found[0].contains("no Service uses kourier"), "{found:?}");
+        assert!(notes(Component::Serving, json!({})).is_empty());
+        // Neither does a spec that can't be read keep the rest from being shown.
+        for (component, spec) in [(Component::Eventing, kourier), (Component::Serving, json!({"ingress": "kourier"}))] {
+            assert!(notes(component, spec).is_empty());
+        }
     }
 
     #[test]

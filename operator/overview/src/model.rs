@@ -211,6 +211,9 @@ pub struct ComponentView {
     /// The first condition that is not True.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
+    /// What works, but probably not as its author expects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Conditions, as they are stored.
     pub conditions: Vec<Condition>,
     /// Recent events, newest first.

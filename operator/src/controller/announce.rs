@@ -1,6 +1,7 @@
 //! Events about an installation before it is applied: which version, and which settings have no
 //! effect.
 
+use knative_operator_rules::unused_ingress;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 
@@ -10,8 +11,8 @@ use super::state::ReconcilerState;
 use knative_operator_objects::plan::Plan;
 use knative_operator_release::Release;
 
-/// Publishes an event for each setting without effect, and for a version that the bundle lacks,
-/// once per generation and version.
+/// Publishes an event for each setting without effect, for an ingress that no Service uses, and for
+/// a version that the bundle lacks, once per generation and version.
 pub fn warn_of_ignored_overrides(
     cx: &Context,
     resource: &Knative,
@@ -23,6 +24,9 @@ pub fn warn_of_ignored_overrides(
         state.warned = Some(key);
         if let Some(advice) = &release.advice {
             cx.events.warning(resource, "VersionNotInBundle", advice.clone());
+        }
+        if let Some(unused) = unused_ingress(resource) {
+            cx.events.warning(resource, "IngressUnused", unused.to_string());
         }
         let unmatched = knative_operator_render::names(release.objects()).unmatched(resource);
         for warning in release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)) {

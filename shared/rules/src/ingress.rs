@@ -59,6 +59,13 @@ fn class(common: &CommonSpec) -> Option<(String, &str)> {
     })
 }
 
+/// Says that no Service uses the ingress that `resource` enables: the default class is another one.
+pub fn unused_ingress(resource: &Knative) -> Option<Violation> {
+    let mut violations = Vec::new();
+    check(resource, &mut violations);
+    violations.into_iter().find(|violation| violation.rule.id == CLASS_MISSING.id)
+}
+
 pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let Knative::Serving(serving) = resource else { return };
     let class = class(&serving.spec.common);
@@ -92,5 +99,35 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::Component;
+    use serde_json::json;
+
+    use super::*;
+    use crate::parse;
+
+    #[test]
+    fn ingress_without_its_class_is_unused() {
+        let unused = |spec: serde_json::Value| {
+            let resource = parse(Component::Serving, &json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
+            unused_ingress(&resource).map(|violation| violation.to_string())
+        };
+        let kourier = json!({"kourier": {"enabled": true}});
+        assert_eq!(
+            unused(json!({"ingress": kourier})).as_deref(),
+            Some(
+                "spec.config.network.ingress-class: is not set: Knative uses the class of Istio, so no Service uses kourier; \
+                 set it to kourier.ingress.networking.knative.dev"
+            )
+        );
+        for class in ["kourier.ingress.networking.knative.dev", "contour.ingress.networking.knative.dev"] {
+            assert_eq!(unused(json!({"ingress": kourier, "config": {"network": {"ingress-class": class}}})), None);
+        }
+        assert_eq!(unused(json!({"ingress": {"istio": {"enabled": true}}})), None);
+        assert_eq!(unused(json!({})), None);
     }
 }

@@ -51,6 +51,7 @@ pub use context::{
     Workload,
 };
 pub use fleet::{parse_fleet, validate_fleet, validate_fleet_change, validate_fleet_deletion};
+pub use ingress::unused_ingress;
 pub use names::{autoscaler_of, short};
 pub use parse::{READABLE, drop_nulls, has_nulls, parse, parse_partially};
 pub use patches::violation as patch_violation;

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::overrides;
 use crate::support::{
-    apply, condition, delete, eventing, fleet, has_condition, namespace, nothing_left, ready, run, serving, status,
-    without_ingress,
+    apply, condition, delete, eventing, fleet, has_condition, has_event, namespace, nothing_left, ready, run, serving,
+    status, without_ingress,
 };
 
 /// Time limit of a repair: 2 s are expected, the rest is for a loaded machine.
@@ -185,7 +185,14 @@ fn two_resources_install_on_two_spokes() {
             )
         };
         assert_eq!(class(2).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
+        // The example of Knative's documents names no class, and is rendered as by the Go operator.
+        // Then no Service uses Kourier: the event and `status` say so, also long after admission.
         assert_ne!(class(1).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
+        let unused = "no Service uses kourier; set it to kourier.ingress.networking.knative.dev";
+        has_event(hub, "two", "IngressUnused", unused).await?;
+        let (code, text, _) = crate::status::command(&hub.kubeconfig(), &["status", "-n", "two"]).await?;
+        let notes = text.split_whitespace().collect::<Vec<_>>().join(" ").matches("note: spec.config.network").count();
+        assert_eq!((code, notes), (Some(0), 1), "{text}");
 
         overrides::check(hub, &fleet.spokes[2], &second).await?;
 

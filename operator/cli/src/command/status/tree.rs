@@ -224,6 +224,7 @@ impl Printer<'_> {
             }
             details.extend(problem.remedy.iter().flat_map(Advice::lines));
         }
+        details.extend(component.notes.iter().map(|note| format!("note: {}", one_line(note))));
         let shown = if self.options.is_wide { 5 } else { 1 };
         details.extend(self.repairs(&component.events).take(shown));
         Node { line, details, children: Vec::new() }
