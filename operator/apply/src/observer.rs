@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::observed::{ObservedState, Seen};
 use super::served;
-use super::watch::{WatchEnd, WatchEvent, WatchTarget};
+use super::watch::{WatchEnd, WatchEvent, WatchTarget, duration_of};
 use knative_operator_objects::Kinds;
 use knative_operator_objects::health::{self, WatchedObject};
 use knative_operator_objects::{Id, Kind};
@@ -31,6 +31,8 @@ pub struct Observer {
     selector: Arc<str>,
     /// Interval of lists, where no watch is allowed.
     poll: Duration,
+    /// Since when there are watches, by which their renewals are spread in time.
+    started: Instant,
     /// Observed state.
     pub observed: Arc<ObservedState>,
     watches: HashMap<Arc<WatchTarget>, JoinHandle<()>>,
@@ -52,6 +54,7 @@ impl Observer {
             client,
             selector: selector.into(),
             poll,
+            started: Instant::now(),
             observed: Arc::default(),
             watches: HashMap::new(),
             discovered: Kinds::default(),
@@ -86,6 +89,8 @@ impl Observer {
             with_status: health::has_health(&target.kind.resource.group, &target.kind.resource.kind),
             target: Arc::clone(&target),
             poll: self.poll,
+            index: self.watches.len(),
+            all_started: self.started,
         };
         self.watches.insert(target, tokio::spawn(watch.run()));
     }
@@ -134,6 +139,9 @@ struct Watch {
     target: Arc<WatchTarget>,
     with_status: bool,
     poll: Duration,
+    /// Its number among the watches of its observer, which started then.
+    index: usize,
+    all_started: Instant,
 }
 
 impl Watch {
@@ -192,9 +200,10 @@ impl Watch {
     async fn watch_once(&self, mode: WatchMode, version: &mut String) -> WatchEnd {
         let mut listing = Some(HashSet::new());
         let handle = |event| self.handle(&mut listing, event);
+        let duration = || duration_of(self.index, self.all_started.elapsed());
         match mode {
             WatchMode::Streaming => {
-                self.target.watch(&self.client, &self.selector, self.with_status, version, handle).await
+                self.target.watch(&self.client, &self.selector, self.with_status, version, duration(), handle).await
             }
             WatchMode::Listing | WatchMode::Polling => {
                 let mut handle = handle;
@@ -205,7 +214,8 @@ impl Watch {
                     }
                 }
                 // Watching may be allowed by now, so it is tried each time.
-                match self.target.watch(&self.client, &self.selector, self.with_status, version, handle).await {
+                let (client, selector) = (&self.client, &self.selector);
+                match self.target.watch(client, selector, self.with_status, version, duration(), handle).await {
                     WatchEnd::Refused(_) if mode == WatchMode::Polling => WatchEnd::Completed,
                     end => end,
                 }
