@@ -221,7 +221,11 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
         ),
         Some(Err(error)) => Unresolved::new(
             Reason::RemoteClusterUnreachable,
-            message(format!("is unreachable: {}", knative_operator_runtime::error_text(&error))),
+            message(format!(
+                "is unreachable: {}{}",
+                knative_operator_runtime::error_text(&error),
+                hint(&connection.access)
+            )),
         ),
         None => Unresolved::new(
             Reason::RemoteClusterUnreachable,
@@ -231,6 +235,16 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
     // Drop the failed connections, so that the next attempt makes new ones.
     connection.service.reconnect(true).await?;
     Err(unresolved)
+}
+
+/// What is probably missing in the ClusterProfile of a cluster that can't be reached.
+fn hint(access: &Access) -> &'static str {
+    let trusts_the_system = access.authority.is_none() && !access.insecure && !access.is_unencrypted();
+    if trusts_the_system {
+        "; its ClusterProfile has no certificate-authority-data, so that only authorities of the system are trusted"
+    } else {
+        ""
+    }
 }
 
 /// Uid of the cluster; the known one if it can't be read.

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tracing::Instrument;
 
-use super::profile::Plugin;
+use super::profile::{EXEC_EXTENSION, Plugin};
 use super::unresolved::Unresolved;
 
 /// Maximum output in bytes.
@@ -25,6 +25,8 @@ const OUTPUT_LIMIT: u64 = 256 << 10;
 const ERROR_LIMIT: usize = 16 << 10;
 /// Maximum length of a line of standard error in a message, in characters.
 const LINE_LIMIT: usize = 300;
+/// Maximum length of the end of standard error in the log, in characters.
+const TAIL_LIMIT: usize = 2000;
 
 /// The credential from a plugin. Its `Debug` output has no secrets.
 #[derive(Clone, Debug)]
@@ -109,7 +111,16 @@ pub async fn run(plugin: &Plugin, timeout: Duration) -> Result<Credential, Unres
     let status = status.map_err(|e| failed(format!("can't be awaited: {e}")))?;
     if !status.success() {
         let code = status.code().map_or_else(|| "by a signal".to_owned(), |c| format!("with status {c}"));
-        return Err(failed(format!("ended {code}: {}", last_line(&err))));
+        let (provider, command) = (&plugin.provider, &plugin.command);
+        tracing::warn!(provider, command, stderr = tail(&err), "the credential plugin failed");
+        let hint = if plugin.info.pointer("/spec/cluster").is_some_and(|cluster| cluster["config"].is_null()) {
+            format!(
+                "; the access provider in the ClusterProfile has no extension {EXEC_EXTENSION}, with which many plugins find the credential, such as clusterName of secretreader"
+            )
+        } else {
+            String::new()
+        };
+        return Err(failed(format!("ended {code}: {}{hint}", last_line(&err))));
     }
     if out.len() as u64 >= OUTPUT_LIMIT {
         return Err(failed(format!("printed more than {OUTPUT_LIMIT} bytes")));
@@ -138,6 +149,13 @@ async fn read_tail(mut from: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>>
             kept.drain(..kept.len() - ERROR_LIMIT);
         }
     }
+}
+
+/// The end of `text` for the log, without credentials; lines become spaces.
+fn tail(text: &[u8]) -> String {
+    let text = redact(&String::from_utf8_lossy(text));
+    let skipped = text.chars().count().saturating_sub(TAIL_LIMIT);
+    text.chars().skip(skipped).collect()
 }
 
 fn last_line(text: &[u8]) -> String {
@@ -243,6 +261,45 @@ mod tests {
         missing.command = "/nowhere/plugin".into();
         let error = run(&missing, Duration::from_secs(1)).await.unwrap_err();
         assert!(error.message.contains("/nowhere/plugin can't start: No such file"), "{error}");
+    }
+
+    #[test]
+    fn log_has_the_end_of_stderr_without_credentials() {
+        let lines = format!("{}\nreading secret a/b\ntoken: {}\nnot found\n", "x y ".repeat(2000), "8f2a".repeat(12));
+        let tail = tail(lines.as_bytes());
+        assert!(tail.len() <= TAIL_LIMIT && tail.ends_with("reading secret a/b token: [hidden] not found"), "{tail}");
+    }
+
+    #[tokio::test]
+    async fn failure_without_configuration_names_the_extension() {
+        let mut plugin = shell("echo 'no clusterName' >&2; exit 1");
+        plugin.info = json!({"spec": {"cluster": {"server": "https://h"}}});
+        let error = run(&plugin, Duration::from_secs(5)).await.unwrap_err().message;
+        assert!(error.contains("ended with status 1: no clusterName; ") && error.contains(EXEC_EXTENSION), "{error}");
+    }
+
+    #[tokio::test]
+    async fn plugin_of_another_architecture_is_named() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("plugin");
+        // An executable for another machine: the header of ELF, with a machine that doesn't exist.
+        let mut header = b"\x7fELF\x02\x01\x01".to_vec();
+        header.resize(16, 0);
+        header.extend([2, 0, 0xfe, 0xfe, 1, 0, 0, 0]);
+        header.resize(64, 0);
+        std::fs::write(&program, header).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut plugin = shell("");
+        plugin.command = program.display().to_string();
+        let error = loop {
+            let error = run(&plugin, Duration::from_secs(5)).await.unwrap_err();
+            // While another test forks, its child has the file open for a moment.
+            if !error.message.contains("Text file busy") {
+                break error;
+            }
+        };
+        assert!(error.message.to_lowercase().contains("can't start: exec format error"), "{error}");
     }
 
     #[tokio::test]

@@ -16,7 +16,8 @@ use super::address::{self, Proxy};
 use super::provider::{ArgsPolicy, Builtin, EnvPolicy, ExecConfig, Provider, Providers};
 use super::unresolved::Unresolved;
 
-const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
+/// Name of the extension with the configuration of a plugin, such as the name of a Secret.
+pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 /// Names of an extension in KEP-5339: the current one, and the one before cluster-inventory-api
 /// v0.1.0, which some producers still write. The first one that a profile has counts.
 const ARGS_EXTENSIONS: [&str; 2] = [
@@ -190,6 +191,11 @@ pub fn access(
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
     let proxy = proxy.map_err(|why| invalid("proxy-url", &why))?;
     let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());
+    if data.is_none() && cluster.certificate_authority.as_deref().is_some_and(|file| !file.is_empty()) {
+        let why =
+            "names a file, which the operator doesn't have; set certificate-authority-data to its content in base64";
+        return Err(invalid("certificate-authority", &why));
+    }
     let authority = data.map(authority).transpose();
     let authority = authority
         .map_err(|e| invalid("certificate-authority-data", &format_args!("is neither base64 nor PEM: {e}")))?;

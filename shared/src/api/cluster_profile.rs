@@ -190,6 +190,9 @@ pub struct AccessCluster {
     pub tls_server_name: Option<String>,
     /// Whether to skip the verification of the server's certificate.
     pub insecure_skip_tls_verify: bool,
+    /// Path of a file with them, which only the writer of the profile has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_authority: Option<String>,
     /// PEM certificates of the server's authorities, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_authority_data: Option<String>,

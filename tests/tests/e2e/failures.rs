@@ -47,7 +47,18 @@ fn failure_has_reason_and_helpful_message() {
             product::access(&fleet.spokes[1], "spoke-1")[0]["cluster"]["certificate-authority-data"].clone();
         let mut broken = product::access(&fleet.spokes[2], "spoke-2");
         broken[0]["cluster"]["certificate-authority-data"] = json!("bm8gY2VydGlmaWNhdGU=");
-        let cases: [(&str, Option<Value>, &str, &str); 11] = [
+        // As Knative's documents have it: the definition drops certificateAuthorityData, and the
+        // plugin finds no Secret without an extension.
+        let mut documented = product::access(&fleet.spokes[2], "spoke-2");
+        let address = documented[0]["cluster"].as_object_mut().ok_or("no cluster")?;
+        let authority = address.remove("certificate-authority-data").ok_or("no authority")?;
+        address.insert("certificateAuthorityData".to_owned(), authority);
+        let nameless = {
+            let mut access = documented.clone();
+            access[0]["cluster"].as_object_mut().ok_or("no cluster")?.remove("extensions");
+            access
+        };
+        let cases: [(&str, Option<Value>, &str, &str); 13] = [
             ("missing", None, "ClusterProfileNotFound", "ClusterProfile fleet-system/missing does not exist"),
             ("no-providers", Some(json!([])), "ClusterProfileUnavailable", "has no status.accessProviders"),
             (
@@ -76,6 +87,18 @@ fn failure_has_reason_and_helpful_message() {
                 "did not answer within 10s and was killed",
             ),
             ("unreachable", Some(dead), "RemoteClusterUnreachable", "is unreachable"),
+            (
+                "documented",
+                Some(documented),
+                "RemoteClusterUnreachable",
+                "its ClusterProfile has no certificate-authority-data",
+            ),
+            (
+                "nameless",
+                Some(nameless),
+                "AccessProviderFailed",
+                "has no extension client.authentication.k8s.io/exec, with which many plugins find the credential",
+            ),
             ("stranger", Some(stranger), "RemoteClusterUnreachable", "certificate"),
             ("broken-authority", Some(broken), "RemoteClientCreationFailed", "certificate"),
             (
@@ -126,7 +149,10 @@ fn failure_has_reason_and_helpful_message() {
         wait::until_all(&all, "", wait::LIMIT, "an event about each failure", complete).await?;
         // No credential is published, regardless of what a plugin prints.
         let output = hub.kubectl(&["get", "knativeeventing,events", "-n", "failures", "-o", "yaml"], "").await?;
-        assert!(!output.contains("canary-token") && !fleet.product.operator.process.log().contains("canary-token"));
+        let log = fleet.product.operator.process.log();
+        assert!(!output.contains("canary-token") && !log.contains("canary-token"));
+        // The log has what the plugin says, also before its last line.
+        assert!(log.contains("starting no secret for this cluster"), "{log}");
         // The failures cause occasional checks only, no hot loop.
         let passes = |log: &str| log.matches("\"reason\":\"AccessProviderFailed\"").count();
         assert!(passes(&fleet.product.operator.process.log()) <= 2 * cases.len(), "events repeat");

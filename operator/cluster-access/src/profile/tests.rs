@@ -90,6 +90,14 @@ fn each_failure_has_its_reason() {
             Reason::RemoteClientCreationFailed,
             "base64",
         ),
+        (
+            healthy(
+                &json!([{"name": "a", "cluster": {"server": "https://h", "certificate-authority": "/etc/ca.crt"}}]),
+            ),
+            &two,
+            Reason::RemoteClientCreationFailed,
+            "certificate-authority names a file",
+        ),
     ] {
         let error = access(&reference(), &profile(&status), providers).unwrap_err();
         assert_eq!(error.reason, reason, "{error}");
