@@ -1,6 +1,6 @@
 //! The real Go operator (knative/operator): the chart and the processes of its Go module, on a hub.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ pub fn multicluster_values() -> Value {
         "enabled": true,
         "accessProvidersConfig": {"providers": [{"name": "secretreader", "execConfig": {
             "apiVersion": "client.authentication.k8s.io/v1",
-            "command": "/access-plugins/secretreader/secretreader-plugin",
+            "command": "/access-plugins/secretreader/bin/secretreader-plugin",
             "interactiveMode": "Never",
             "provideClusterInfo": true,
         }}]},
@@ -139,9 +139,9 @@ impl GoOperator {
 
     /// Starts the processes of its installation on `hub`, which reach `spokes`.
     pub async fn start_on(hub: &Cluster, spokes: &[&Cluster]) -> Result<Self> {
-        let plugins = tools::control_plane("secretreader-plugin")?;
-        let mut images: Images =
-            [(kubelet::PLUGIN_IMAGE.to_owned(), plugins.parent().map(PathBuf::from).ok_or("no folder")?)].into();
+        let plugins = hub.dir().join("official-plugins");
+        tools::official_plugins(&plugins)?;
+        let mut images: Images = [(kubelet::PLUGIN_IMAGE.to_owned(), plugins)].into();
         for (image, program) in IMAGES.into_iter().zip(["operator", "webhook"]) {
             images.insert(image.to_owned(), tools::go_operator(program)?.canonicalize()?);
         }

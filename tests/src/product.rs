@@ -49,7 +49,7 @@ pub fn values(providers: &[Value]) -> Value {
     let mut all = providers.to_vec();
     all.push(json!({"name": "secretreader", "execConfig": {
         "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "/access-plugins/official/secretreader-plugin",
+        "command": "/access-plugins/official/bin/secretreader-plugin",
         "provideClusterInfo": true,
     }}));
     json!({"knative_operator": {
@@ -136,8 +136,9 @@ impl Product {
 
     /// Starts the processes of the chart on `hub`; `more`: additional images.
     pub async fn start(hub: &Cluster, releases: &Releases, more: Images) -> Result<Self> {
-        let mut images =
-            kubelet::images::of_chart(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?);
+        let plugins = hub.dir().join("official-plugins");
+        tools::official_plugins(&plugins)?;
+        let mut images = kubelet::images::of_chart(&plugins);
         for image in ["registry.example/releases", kubelet::FOLDER_IMAGE] {
             images.insert(image.to_owned(), releases.dir.canonicalize()?);
         }

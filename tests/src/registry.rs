@@ -119,10 +119,7 @@ impl Registry {
             self.push(&layout, &format!("knative-operator-rs/{image}"), digest)?;
         }
         let plugins = self.dir.path().join("plugins");
-        std::fs::create_dir_all(&plugins)?;
-        for plugin in ["secretreader-plugin", "kubeconfig-secretreader-plugin"] {
-            std::fs::copy(tools::control_plane(plugin)?, plugins.join(plugin))?;
-        }
+        tools::official_plugins(&plugins)?;
         self.push_files(&plugins, PLUGINS)
     }
 

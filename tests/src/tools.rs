@@ -23,6 +23,23 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     found.ok_or_else(|| format!("{name} is not built: run `cargo build --workspace` first").into())
 }
 
+/// The official credential plugins.
+pub const OFFICIAL_PLUGINS: [&str; 2] = ["secretreader-plugin", "kubeconfig-secretreader-plugin"];
+
+/// Puts the official credential plugins into `folder`, as their published images have them:
+/// `/bin/NAME`.
+pub fn official_plugins(folder: &Path) -> Result<()> {
+    let programs = folder.join("bin");
+    std::fs::create_dir_all(&programs)?;
+    for plugin in OFFICIAL_PLUGINS {
+        let target = programs.join(plugin);
+        if !target.exists() {
+            std::os::unix::fs::symlink(control_plane(plugin)?, target)?;
+        }
+    }
+    Ok(())
+}
+
 /// A binary of the control plane, from `tests/tools/install.sh`.
 pub fn control_plane(name: &str) -> Result<PathBuf> {
     static FOLDER: LazyLock<std::result::Result<PathBuf, String>> =

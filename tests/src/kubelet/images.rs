@@ -79,7 +79,7 @@ pub fn interpreter(folder: &Path) -> Result<Vec<Mount>> {
     let mut mounts = vec![mount(folder.to_owned())];
     let programs = ["/bin", "/lib", "/lib64", "/usr/bin", "/usr/lib"].map(PathBuf::from);
     mounts.extend(programs.into_iter().filter(|path| path.is_dir()).map(mount));
-    for plugin in ["secretreader-plugin", "kubeconfig-secretreader-plugin"] {
+    for plugin in tools::OFFICIAL_PLUGINS {
         mounts.push(mount(tools::control_plane(plugin)?));
     }
     Ok(mounts)

@@ -21,8 +21,7 @@ fn commands_of_the_multicluster_guide_work() {
         let mut shell = Shell::new(&[("hub", &hub), ("spoke", &spoke)], &product::bundled(&hub))?;
         // Local replacements for downloads: the CRD, the plugin's image, and a bundle of releases.
         let image = shell.folder().join("secretreader");
-        std::fs::create_dir(&image)?;
-        std::os::unix::fs::symlink(tools::control_plane("secretreader-plugin")?, image.join("plugin-binary"))?;
+        tools::official_plugins(&image)?;
         let crd = tools::control_plane("clusterprofiles.yaml")?.display().to_string();
         let minor = releases.serving.rsplit_once('.').map_or("", |(minor, _)| minor);
         let mut all = document("docs/user/multicluster.md")?;

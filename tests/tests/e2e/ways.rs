@@ -29,7 +29,7 @@ pub fn providers() -> Vec<Value> {
     configured["execConfig"]["env"] = json!([{"name": "OWN", "value": "own"}]);
     configured["profileSourcedEnvVarsPolicy"] = json!("AppendIfNotExists");
     let kubeconfig = json!({"name": "kubeconfig-secretreader", "execConfig": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/official/kubeconfig-secretreader-plugin", "provideClusterInfo": true}});
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/official/bin/kubeconfig-secretreader-plugin", "provideClusterInfo": true}});
     vec![beta, configured, kubeconfig, provider("certificate"), json!({"name": "builtin", "builtin": "secretreader"})]
 }
 
