@@ -13,6 +13,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
+use crate::existing::multicluster_is_added;
 use crate::support::{INSTALL, apply, condition, delete, namespace, ready, resource, run, status};
 
 /// Sets the ConfigMap key `number` by get and update, as a Go client does.
@@ -27,7 +28,9 @@ async fn update(api: &Api<DynamicObject>, number: usize) -> Result<()> {
 fn rapid_changes_get_no_conflict_and_a_status() {
     run(async {
         let (hub, plugins, releases) = (Cluster::hub("coalesce").await?, tempfile::tempdir()?, releases::small());
-        let _product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
+        let mut values = values(&[]);
+        values["knative_operator"]["multicluster"] = json!({"enabled": false});
+        let product = Product::create(&hub, &releases, values, plugins.path()).await?;
         namespace(&hub, "knative-serving").await?;
         let serving = |version: &str| {
             let spec = json!({"version": version, "ingress": {"kourier": {"enabled": true}}});
@@ -88,6 +91,7 @@ fn rapid_changes_get_no_conflict_and_a_status() {
                 .await?,
         )?;
         assert_eq!(stored["status"]["version"], "1.1.0");
-        delete(&hub, &serving("1.1.0")).await
+        delete(&hub, &serving("1.1.0")).await?;
+        multicluster_is_added(&hub, &releases, product).await
     });
 }

@@ -21,6 +21,7 @@ mod document;
 mod documents;
 mod drift;
 mod duplicates;
+mod existing;
 mod failures;
 mod fleet;
 mod flood;
