@@ -67,6 +67,7 @@ const TRANSFORMS: &[Transform] = &[
     jobs::set_name,
     config::set_entries,
     min_version::set_min_version,
+    workloads::apply_defaults,
     resources::set_by_container,
     workloads::apply_overrides,
     services::replace,

@@ -47,6 +47,7 @@ fn name() -> impl Strategy<Value = &'static str> {
         "eventing-webhook",
         "mt-broker-filter",
         "nobody",
+        "*",
     ])
 }
 

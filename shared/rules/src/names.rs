@@ -24,7 +24,7 @@ macro_rules! name {
 
 name!(
     /// Workloads.
-    WORKLOAD, "workload-unknown", "The release has a workload of that name.",
+    WORKLOAD, "workload-unknown", "The release has a workload of that name, or it is `*`, for all workloads.",
     r#"{"workloads": [{"name": "activator", "replicas": 2}]}"#, r#"{"workloads": [{"name": "activater", "replicas": 2}]}"#
 );
 name!(
@@ -75,12 +75,40 @@ impl ReleaseNames {
     pub fn unmatched(&self, resource: &Knative) -> Vec<Violation> {
         let (common, mut violations) = (resource.common(), Vec::new());
         for (path, given) in common.overrides() {
-            self.workload(&path, given, &mut violations);
+            if given.is_for_all() {
+                self.all_workloads(&path, given, &mut violations);
+            } else {
+                self.workload(&path, given, &mut violations);
+            }
         }
         self.by_name(common, &mut violations);
         self.config(common, &mut violations);
         self.registry(common, &mut violations);
         violations
+    }
+
+    /// Reports what has no effect in defaults for all workloads, and containers that none has.
+    fn all_workloads(&self, path: &str, given: &WorkloadOverride, violations: &mut Vec<Violation>) {
+        let fields = [
+            ("replicas", given.replicas.is_some(), "use spec.high-availability"),
+            ("hostNetwork", given.host_network.is_some(), "set it for single workloads"),
+            ("env", !given.env.is_empty(), "set it for single workloads"),
+            ("readinessProbes", !given.readiness_probes.is_empty(), "set it for single workloads"),
+            ("livenessProbes", !given.liveness_probes.is_empty(), "set it for single workloads"),
+            ("version", given.version.is_some(), "remove it"),
+            ("volumeMounts", !given.volume_mounts.is_empty(), "remove it"),
+        ];
+        for (field, _, fix) in fields.into_iter().filter(|(_, is_set, _)| *is_set) {
+            violations.push(NO_EFFECT.at(format!("{path}.{field}"), "has no effect for all workloads", fix));
+        }
+        let deployed: BTreeSet<&str> =
+            self.workloads.values().flat_map(|workload| workload.containers.keys().map(String::as_str)).collect();
+        for (index, given) in given.resources.iter().enumerate() {
+            if !given.container.is_empty() && !given.is_for_all() && !deployed.contains(given.container.as_str()) {
+                let field = format!("{path}.resources[{index}].container");
+                violations.push(unknown(&CONTAINER, field, "container", &given.container, deployed.iter().copied()));
+            }
+        }
     }
 
     fn workload(&self, path: &str, given: &WorkloadOverride, violations: &mut Vec<Violation>) {

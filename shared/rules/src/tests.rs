@@ -176,6 +176,14 @@ fn unknown_name_is_reported_with_nearest() {
             "spec.workloads[0].replicas: has no effect, because kafka-source-dispatcher sets its replicas itself; remove it",
         ),
         (
+            json!({"workloads": [{"name": "*", "labels": {"a": "b"}, "replicas": 2}]}),
+            "spec.workloads[0].replicas: has no effect for all workloads; use spec.high-availability",
+        ),
+        (
+            json!({"workloads": [{"name": "*", "resources": [{"container": "activater"}, {"container": "webhook"}]}]}),
+            "spec.workloads[0].resources[0].container: the release has no container called \"activater\"; the nearest is \"activator\"",
+        ),
+        (
             json!({"podDisruptionBudgets": [{"name": "x", "minAvailable": 1}]}),
             "spec.podDisruptionBudgets[0].name: the release has no PodDisruptionBudget called \"x\"; the nearest is \"activator-pdb\"",
         ),
@@ -193,6 +201,9 @@ fn unknown_name_is_reported_with_nearest() {
     }
     let correct = json!({"workloads": [{"name": "mt-broker-filter", "replicas": 2}], "registry": {"override": {"QUEUE_IMAGE": "a/b", "activator/activator": "a/b"}}});
     assert!(validate(&serving(&correct), &context).is_empty());
+    let defaults = json!({"workloads": [{"name": "*", "nodeSelector": {"pool": "infra"}, "labels": {"example.com/team": "a"},
+        "resources": [{"container": "*", "limits": {"memory": "1Gi"}}, {"container": "activator", "limits": {"memory": "2Gi"}}]}]});
+    assert!(validate(&serving(&defaults), &context).is_empty());
 }
 
 /// Any value: known fields with values of any type, nested.

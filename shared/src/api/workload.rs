@@ -10,11 +10,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Name that stands for all workloads, or all containers of them. No object can have it.
+const ALL: &str = "*";
+
 /// Overrides of a Deployment, StatefulSet or Job. Values of Kubernetes types are kept as given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadOverride {
-    /// Name of the workload.
+    /// Name of the workload, or `*` for all workloads.
     pub name: String,
     /// Labels to add to the workload and its Pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -63,6 +66,20 @@ pub struct WorkloadOverride {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<VolumeMount>")]
     pub volume_mounts: Vec<Value>,
+}
+
+impl WorkloadOverride {
+    /// Whether it has defaults for all workloads.
+    pub fn is_for_all(&self) -> bool {
+        self.name == ALL
+    }
+}
+
+impl ContainerResources {
+    /// Whether it is for all containers, which is possible in defaults for all workloads.
+    pub fn is_for_all(&self) -> bool {
+        self.container == ALL
+    }
 }
 
 /// Environment variables of one container.
