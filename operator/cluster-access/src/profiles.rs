@@ -179,6 +179,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn profile_that_was_not_read_is_unavailable_and_not_missing() {
+        let (profiles, name) = (ClusterProfiles::default(), ["fleet", "a"]);
+        let reference = ClusterProfileReference { namespace: name[0].to_owned(), name: name[1].to_owned() };
+        let unresolved = || profiles.get(&reference).map(drop).unwrap_err();
+        let found = unresolved();
+        assert_eq!(found.reason, Reason::ClusterProfileUnavailable);
+        assert!(found.message.contains("has not been read yet"), "{found}");
+        profiles.set_unreadable("forbidden".to_owned());
+        let found = unresolved();
+        assert_eq!(found.reason, Reason::ClusterProfileUnavailable);
+        assert!(found.message.contains("cannot read ClusterProfile fleet/a: forbidden"), "{found}");
+        // A failure after a list is transient: what was read stays.
+        profiles.reset(Vec::new());
+        profiles.set_unreadable("forbidden".to_owned());
+        assert_eq!(unresolved().reason, Reason::ClusterProfileNotFound);
+    }
+
+    #[test]
     fn versions_are_those_of_what_selectors_look_at() {
         let profiles = ClusterProfiles::default();
         profiles.reset(Vec::new());

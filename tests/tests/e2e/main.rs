@@ -61,6 +61,7 @@ mod patch_cases;
 mod patches;
 mod preflight;
 mod processes;
+mod promises;
 mod pure_hub;
 mod reasons;
 mod recovery;
