@@ -13,6 +13,7 @@ mod golden;
 mod identifiers;
 mod images;
 mod instances;
+mod knative_docs;
 mod lint;
 mod log_messages;
 mod patches;
