@@ -172,14 +172,14 @@ impl WatchTarget {
                 if line.len() + piece.len() > MAX_EVENT {
                     return WatchEnd::Disconnected(format!("a watch event is longer than {MAX_EVENT} bytes"));
                 }
-                let with_status = piece.ends_with(b"\n");
-                let text = if line.is_empty() && with_status {
+                let is_complete = piece.ends_with(b"\n");
+                let text = if line.is_empty() && is_complete {
                     piece
                 } else {
                     line.extend_from_slice(piece);
                     line.as_slice()
                 };
-                if !with_status {
+                if !is_complete {
                     continue;
                 }
                 if let Err(end) = event(text, &mut initial, version, &mut handle) {
