@@ -96,7 +96,7 @@ pub async fn run(
         restored: AtomicBool::new(false),
     };
     loop {
-        let deadline = candidate.leases_held.values().map(|leases_held| leases_held.renewed + TIMING.deadline).min();
+        let deadline = candidate.leases_held.values().map(|lease| lease.renewed + TIMING.deadline).min();
         let tick = async {
             match deadline {
                 Some(deadline) => tokio::time::timeout_at(deadline.into(), candidate.tick()).await.unwrap_or(Ok(())),
@@ -108,7 +108,7 @@ pub async fn run(
             tracing::warn!(error = error_text(error), "failed to read or renew Leases");
         }
         if let Some((shard, _)) =
-            candidate.leases_held.iter().find(|(_, leases_held)| leases_held.renewed.elapsed() >= TIMING.deadline)
+            candidate.leases_held.iter().find(|(_, lease)| lease.renewed.elapsed() >= TIMING.deadline)
         {
             tracing::error!(shard, seconds = TIMING.deadline.as_secs(), "the Lease could not be renewed in time");
             return false;
@@ -126,8 +126,8 @@ pub async fn run(
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             () = stop.cancelled() => {
-                let leases_held: Vec<u32> = candidate.leases_held.keys().copied().collect();
-                candidate.release(&leases_held).await;
+                let shards: Vec<u32> = candidate.leases_held.keys().copied().collect();
+                candidate.release(&shards).await;
                 return true;
             }
         }
@@ -215,9 +215,9 @@ impl Candidate {
                 Some((observed, since)) if *observed == record => *since,
                 _ => now,
             };
-            let leases_held = !record.holder.is_empty() && now.duration_since(since) < record.lease;
+            let is_held = !record.holder.is_empty() && now.duration_since(since) < record.lease;
             self.observed.insert(place, (record, since));
-            leases_held
+            is_held
         })
     }
 
