@@ -225,8 +225,10 @@ fn end(cx: &Context, actors: &mut Actors, key: &ResourceKey) {
     }
     let last = resource.as_ref().is_none_or(|resource| !cx.registry.has_resource_on_cluster_of(resource));
     cx.metrics.remove(key, last);
-    if actors.end(key) {
-        resource.iter().for_each(|resource| actors.trigger(cx.registry.competitor_keys(resource).iter()));
+    if actors.end(key)
+        && let Some(resource) = &resource
+    {
+        actors.trigger(cx.registry.competitor_keys(resource).iter());
     }
     // The connection is no longer needed.
     if last && let Some(cluster) = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref()) {
