@@ -276,7 +276,7 @@ impl Metrics {
     pub fn set_states(&self, resource: &Knative, states: &States) {
         let (key, cluster) = (ResourceKey::of(resource), cluster(resource));
         self.ready.get_or_create(&resource_labels(&key, cluster.clone())).set((ready(states) == State::True).into());
-        let reason = match &states[1] {
+        let reason = match &states.resolved {
             State::True => String::new(),
             State::False { reason, .. } | State::Unknown { reason, .. } => reason.clone(),
         };
@@ -291,7 +291,7 @@ impl Metrics {
         if let Some(before) = before.filter(|before| *before != resolved) {
             self.resolved.remove(&before);
         }
-        self.resolved.get_or_create(&resolved).set((states[1] == State::True).into());
+        self.resolved.get_or_create(&resolved).set((states.resolved == State::True).into());
     }
 
     /// Sets whether the provider file is valid.

@@ -78,14 +78,50 @@ impl State {
     }
 }
 
-/// States of the dependent conditions, in the order of [`DEPENDENTS`].
-pub type States = [State; 5];
+/// States of the conditions that `Ready` depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct States {
+    /// `VersionMigrationEligible`.
+    pub eligible: State,
+    /// `TargetClusterResolved`.
+    pub resolved: State,
+    /// `InstallSucceeded`.
+    pub installed: State,
+    /// `DependenciesInstalled`.
+    pub dependencies: State,
+    /// `DeploymentsAvailable`.
+    pub available: State,
+}
+
+impl States {
+    /// `state` of each type of condition.
+    pub fn of_each(mut state: impl FnMut(&'static str) -> State) -> Self {
+        Self {
+            eligible: state(VERSION_MIGRATION_ELIGIBLE),
+            resolved: state(TARGET_CLUSTER_RESOLVED),
+            installed: state(INSTALL_SUCCEEDED),
+            dependencies: state(DEPENDENCIES_INSTALLED),
+            available: state(DEPLOYMENTS_AVAILABLE),
+        }
+    }
+
+    /// Each with its type, in the order of [`DEPENDENTS`].
+    pub fn each(&self) -> [(&'static str, &State); 5] {
+        [
+            (VERSION_MIGRATION_ELIGIBLE, &self.eligible),
+            (TARGET_CLUSTER_RESOLVED, &self.resolved),
+            (INSTALL_SUCCEEDED, &self.installed),
+            (DEPENDENCIES_INSTALLED, &self.dependencies),
+            (DEPLOYMENTS_AVAILABLE, &self.available),
+        ]
+    }
+}
 
 /// The six conditions for `states`, sorted by type. `lastTransitionTime` is `now` if the status
 /// differs from that in `old`, else it is kept. Other conditions in `old` are kept.
 pub fn update(old: &[Condition], states: &States, now: Timestamp) -> Vec<Condition> {
     let ready = ready(states);
-    let own = DEPENDENTS.iter().copied().zip(states).chain([(READY, &ready)]);
+    let own = states.each().into_iter().chain([(READY, &ready)]);
     let mut conditions: Vec<Condition> = own.map(|(type_, state)| condition(old, type_, state, now)).collect();
     conditions.extend(old.iter().filter(|c| c.type_ != READY && !DEPENDENTS.contains(&c.type_.as_str())).cloned());
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
@@ -94,7 +130,7 @@ pub fn update(old: &[Condition], states: &States, now: Timestamp) -> Vec<Conditi
 
 /// State of `Ready`: the first False, else the first Unknown, else True.
 pub fn ready(states: &States) -> State {
-    let first = |f: fn(&State) -> bool| states.iter().find(|s| f(s)).cloned();
+    let first = |f: fn(&State) -> bool| states.each().into_iter().map(|(_, state)| state).find(|s| f(s)).cloned();
     first(|s| matches!(s, State::False { .. }))
         .or_else(|| first(|s| matches!(s, State::Unknown { .. })))
         .unwrap_or(State::True)
@@ -133,7 +169,7 @@ mod tests {
     use super::*;
 
     fn all(state: &State) -> States {
-        std::array::from_fn(|_| state.clone())
+        States::of_each(|_| state.clone())
     }
 
     fn at(second: i64) -> Timestamp {
@@ -159,13 +195,21 @@ mod tests {
     }
 
     #[test]
+    fn each_has_its_type_in_order() {
+        let states = States::of_each(|type_| State::not_met(type_, "x"));
+        let each = states.each();
+        assert_eq!(each.map(|(type_, _)| type_), DEPENDENTS);
+        assert!(each.into_iter().all(|(type_, state)| *state == State::not_met(type_, "x")));
+    }
+
+    #[test]
     fn ready_prefers_first_false_over_unknown() {
         let mut states = all(&State::True);
         assert_eq!(ready(&states), State::True);
-        states[0] = State::unknown();
+        states.eligible = State::unknown();
         assert_eq!(ready(&states), State::unknown());
-        states[4] = State::not_met("NotReady", "Waiting on deployments: a");
-        states[2] = State::not_met("Error", "Install failed with message: b");
+        states.available = State::not_met("NotReady", "Waiting on deployments: a");
+        states.installed = State::not_met("Error", "Install failed with message: b");
         assert_eq!(ready(&states), State::not_met("Error", "Install failed with message: b"));
     }
 

@@ -69,7 +69,7 @@ mod tests {
     }
 
     fn after(old: &[Condition], resolved: State, now: Timestamp) -> Vec<Condition> {
-        let states: States = [State::True, resolved, State::True, State::True, State::True];
+        let states = States { resolved, ..States::of_each(|_| State::True) };
         of_component(old, update(old, &states, now), now)
     }
 
@@ -91,7 +91,7 @@ mod tests {
             assert_eq!((stalled(&conditions), conditions.len()), (None, 6));
         }
         // Nothing is known of a new resource.
-        let unknown: States = std::array::from_fn(|_| State::unknown());
+        let unknown = States::of_each(|_| State::unknown());
         assert_eq!(stalled(&of_component(&[], update(&[], &unknown, at(0)), at(0))), None);
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Condition};
-use knative_operator_shared::condition::{self, DEPENDENTS, State, States};
+use knative_operator_shared::condition::{self, State, States};
 
 use knative_operator_apply::error::ApplyError;
 use knative_operator_cluster_access::Unresolved;
@@ -99,7 +99,7 @@ impl ReconcileResult {
 
 /// States of the stored conditions.
 pub fn stored(conditions: &[Condition]) -> States {
-    DEPENDENTS.map(|type_| {
+    States::of_each(|type_| {
         let Some(condition) = conditions.iter().find(|c| c.type_ == type_) else { return State::unknown() };
         let (reason, message) =
             (condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default());
@@ -124,12 +124,12 @@ pub fn states(before: States, result: &ReconcileResult) -> States {
                 Some(kept) => states(before, kept),
                 None => before,
             };
-            after[0] = State::not_met("Error", format!("Version migration is not eligible with message: {reason}"));
+            after.eligible =
+                State::not_met("Error", format!("Version migration is not eligible with message: {reason}"));
             after
         }
         ReconcileResult::Blocked(reason, message) => {
-            let [eligible, resolved, _, dependencies, available] = before;
-            let available = match available {
+            let available = match before.available {
                 State::True if *reason == TERMINATING => {
                     State::unknown_because(TERMINATING, "the Deployments are deleted with their namespace")
                 }
@@ -138,10 +138,9 @@ pub fn states(before: States, result: &ReconcileResult) -> States {
                 }
                 other => other,
             };
-            [eligible, resolved, State::not_met(*reason, message.clone()), dependencies, available]
+            States { installed: State::not_met(*reason, message.clone()), available, ..before }
         }
         ReconcileResult::Unresolved(Unresolved { reason, message }) => {
-            let [_, _, installed, dependencies, available] = before;
             let unclear = |before: State| match before {
                 // On an unreachable cluster, conditions that were True become Unknown.
                 State::True => {
@@ -149,14 +148,23 @@ pub fn states(before: States, result: &ReconcileResult) -> States {
                 }
                 other => other,
             };
-            let resolved = State::not_met(reason.as_str(), message.clone());
-            [State::True, resolved, unclear(installed), dependencies, unclear(available)]
+            States {
+                eligible: State::True,
+                resolved: State::not_met(reason.as_str(), message.clone()),
+                installed: unclear(before.installed),
+                dependencies: before.dependencies,
+                available: unclear(before.available),
+            }
         }
         ReconcileResult::Installation(report) => {
-            let [_, _, installed, dependencies, available] = before;
-            let installed = install_state(report, installed);
-            let dependencies = if installed == State::True { State::True } else { dependencies };
-            [State::True, State::True, installed, dependencies, deployments_state(report, available)]
+            let installed = install_state(report, before.installed);
+            States {
+                eligible: State::True,
+                resolved: State::True,
+                dependencies: if installed == State::True { State::True } else { before.dependencies },
+                installed,
+                available: deployments_state(report, before.available),
+            }
         }
     }
 }
@@ -246,11 +254,11 @@ mod tests {
     use super::*;
 
     fn fresh() -> States {
-        std::array::from_fn(|_| State::unknown())
+        States::of_each(|_| State::unknown())
     }
 
     fn running() -> States {
-        std::array::from_fn(|_| State::True)
+        States::of_each(|_| State::True)
     }
 
     fn report_with(change: impl FnOnce(&mut InstallationReport)) -> ReconcileResult {
@@ -280,41 +288,41 @@ mod tests {
                     [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec();
             }),
         );
-        assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");
+        assert_eq!(message(&after.available), "Waiting on deployments: a, b, c (a, c: why; b: so)");
         let wait = |reason: &str, deadline: &str| Wait { deadline: Some(deadline.to_owned()), ..Wait::from(reason) };
         for (second, expected) in
             [("10:00", "(all, deadline 10:00; a: x; b: y)"), ("10:01", "(a: x, deadline 10:00; b: y, deadline 10:01)")]
         {
             let unavailable = vec![("a".to_owned(), wait("x", "10:00")), ("b".to_owned(), wait("y", second))];
             let after = states(fresh(), &report_with(|f| f.unavailable = unavailable));
-            assert_eq!(message(&after[4]), format!("Waiting on deployments: a, b {expected}"));
+            assert_eq!(message(&after.available), format!("Waiting on deployments: a, b {expected}"));
         }
         let after = states(fresh(), &report_with(|f| f.pending = vec!["Job x".into()]));
-        assert_eq!((message(&after[2]), &after[3]), ("Waiting for Job x", &State::unknown()));
+        assert_eq!((message(&after.installed), &after.dependencies), ("Waiting for Job x", &State::unknown()));
     }
 
     #[test]
     fn refused_object_fails_install_and_is_named() {
         let id = ObjectId::new("", "ConfigMap", "n", "c");
         let after = states(running(), &report_with(|f| f.refused = vec![(id, ApplyError::Other("forbidden".into()))]));
-        assert_eq!(message(&after[2]), "Install failed with message: failed to apply ConfigMap n/c: forbidden");
-        assert_eq!(after[4], State::True);
+        assert_eq!(message(&after.installed), "Install failed with message: failed to apply ConfigMap n/c: forbidden");
+        assert_eq!(after.available, State::True);
     }
 
     #[test]
     fn conditions_of_unreachable_cluster_are_unknown() {
         let unresolved = ReconcileResult::Unresolved(Unresolved::new(Reason::RemoteClusterUnreachable, "gone"));
         let after = states(running(), &unresolved);
-        assert_eq!(after[1], State::not_met("RemoteClusterUnreachable", "gone"));
-        assert!(matches!((&after[2], &after[4]), (State::Unknown { .. }, State::Unknown { .. })));
-        assert_eq!(ready(&after), after[1]);
+        assert_eq!(after.resolved, State::not_met("RemoteClusterUnreachable", "gone"));
+        assert!(matches!((&after.installed, &after.available), (State::Unknown { .. }, State::Unknown { .. })));
+        assert_eq!(ready(&after), after.resolved);
         assert_eq!(ready(&states(after, &report_with(|_| {}))), State::True);
     }
 
     #[test]
     fn missing_object_blocks_install_but_not_deployments() {
         let after = states(fresh(), &report_with(|f| f.has_missing_objects = true));
-        assert_eq!((&after[2], &after[4]), (&State::unknown(), &State::True));
+        assert_eq!((&after.installed, &after.available), (&State::unknown(), &State::True));
         assert_eq!(states(running(), &report_with(|f| f.has_missing_objects = true)), running());
     }
 
@@ -322,7 +330,7 @@ mod tests {
     fn restart_keeps_conditions_until_observed() {
         let unseen = ReconcileResult::Installation(InstallationReport::of(Component::Serving));
         assert_eq!(states(running(), &unseen), running());
-        assert_eq!(states(fresh(), &unseen)[4], State::unknown());
+        assert_eq!(states(fresh(), &unseen).available, State::unknown());
     }
 
     #[test]
@@ -337,14 +345,14 @@ mod tests {
         // Complete: the next one may begin.
         let complete = report(&|_| {});
         let after = states(running(), &complete);
-        assert_eq!(after[2], State::unknown_because("Installing", format!("Installing {step}")));
-        assert!(complete.completes_step() && ready(&after) == after[2]);
+        assert_eq!(after.installed, State::unknown_because("Installing", format!("Installing {step}")));
+        assert!(complete.completes_step() && ready(&after) == after.installed);
         assert!(!report_with(|_| {}).completes_step(), "the last version is no step");
         let pending = report(&|report| report.pending = vec!["Job x".into()]);
-        assert_eq!(message(&states(running(), &pending)[2]), format!("Installing {step}. Waiting for Job x"));
+        assert_eq!(message(&states(running(), &pending).installed), format!("Installing {step}. Waiting for Job x"));
         let failed = report(&|report| report.failures = vec!["Job x failed: y".into()]);
         assert_eq!(
-            message(&states(running(), &failed)[2]),
+            message(&states(running(), &failed).installed),
             format!("Install failed with message: {step}: Job x failed: y")
         );
         // After a restart, nothing is known yet.
@@ -361,12 +369,12 @@ mod tests {
     #[test]
     fn ineligible_version_keeps_other_conditions() {
         let after = states(running(), &ReconcileResult::Ineligible("too far".into(), None));
-        assert_eq!(message(&after[0]), "Version migration is not eligible with message: too far");
-        assert_eq!(after[1..], running()[1..]);
+        assert_eq!(message(&after.eligible), "Version migration is not eligible with message: too far");
+        assert_eq!(States { eligible: State::True, ..after }, running());
         // The installed version is still reconciled.
         let kept = report_with(|f| f.unavailable = vec![("a".to_owned(), Wait::from("why"))]);
         let after = states(running(), &ReconcileResult::Ineligible("too far".into(), Some(Box::new(kept))));
-        assert_eq!(message(&after[0]), "Version migration is not eligible with message: too far");
-        assert_eq!(message(&after[4]), "Waiting on deployments: a (why)");
+        assert_eq!(message(&after.eligible), "Version migration is not eligible with message: too far");
+        assert_eq!(message(&after.available), "Waiting on deployments: a (why)");
     }
 }

@@ -105,7 +105,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
                 failure.unresolved.message.clone()
             };
             let mut states = conditions::stored(&state.status(resource).conditions);
-            states[1] = State::not_met(failure.unresolved.reason.as_str(), message);
+            states.resolved = State::not_met(failure.unresolved.reason.as_str(), message);
             publish_states(cx, resource, state, states).await;
             if orphan_requested { Requeue::After(CHECK_INTERVAL) } else { failure.requeue() }
         }
@@ -118,7 +118,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             state.suspect = true;
             state.remaining = None;
             let mut states = conditions::stored(&state.status(resource).conditions);
-            states[2] = State::not_met("Error", format!("Uninstall failed with message: {why}"));
+            states.installed = State::not_met("Error", format!("Uninstall failed with message: {why}"));
             publish_states(cx, resource, state, states).await;
             Requeue::Retry
         }
@@ -369,8 +369,8 @@ fn report_former(cx: &Context, resource: &Knative, cluster: &Cluster) {
 /// Publishes what the deletion waits for.
 async fn publish_progress(cx: &Context, resource: &Knative, state: &mut ReconcilerState, what: String) {
     let mut states = conditions::stored(&state.status(resource).conditions);
-    states[1] = State::True;
-    states[2] = State::unknown_because("Uninstalling", format!("Waiting for {what}"));
-    states[4] = State::unknown_because("Uninstalling", "being uninstalled");
+    states.resolved = State::True;
+    states.installed = State::unknown_because("Uninstalling", format!("Waiting for {what}"));
+    states.available = State::unknown_because("Uninstalling", "being uninstalled");
     status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
 }

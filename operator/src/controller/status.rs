@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_runtime::untyped::metadata_api;
 use knative_operator_shared::api::{Knative, KnativeStatus};
-use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
+use knative_operator_shared::condition::{self, READY, State, States};
 use knative_operator_shared::label::{
     ALLOWED_GENERATION, CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS, PERMITTED_ON, REFUSED_VERSION,
 };
@@ -65,7 +65,7 @@ pub async fn publish_outcome(
     let states = conditions::states(conditions::stored(&state.status(resource).conditions), &outcome.result);
     // The status has the version once the API server has accepted every object; one on the way to
     // another, from which that one is installed, once it is Ready.
-    let is_accepted = states[2] == State::True || outcome.result.completes_step();
+    let is_accepted = states.installed == State::True || outcome.result.completes_step();
     let release = outcome.release.filter(|_| is_accepted);
     let update = StatusUpdate {
         version: release.as_ref().map(|r| r.version.to_string()),
@@ -217,7 +217,7 @@ async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus, keeps: 
 
 /// Publishes an event for each changed condition.
 fn publish_transitions(events: &Events, resource: &Knative, before: &States, after: &States) {
-    for (type_, (old, new)) in DEPENDENTS.iter().zip(before.iter().zip(after)) {
+    for ((type_, old), (_, new)) in before.each().into_iter().zip(after.each()) {
         transition(events, resource, type_, old, new);
     }
     transition(events, resource, READY, &condition::ready(before), &condition::ready(after));

@@ -26,9 +26,9 @@ fn number_of_series_is_bounded() {
     for number in 0..1000 {
         let resource = resource(number);
         let cluster = resource.common().cluster_profile_ref.clone().unwrap();
-        metrics.set_states(&resource, &std::array::from_fn(|_| State::True));
+        metrics.set_states(&resource, &States::of_each(|_| State::True));
         // Another reason replaces the series of the first.
-        metrics.set_states(&resource, &std::array::from_fn(|_| State::not_met("Error", "m")));
+        metrics.set_states(&resource, &States::of_each(|_| State::not_met("Error", "m")));
         metrics.set_objects(&resource, ObjectCounts::default());
         metrics.objects_written(&resource, 1, 1);
         metrics.set_connected(&cluster, true);
