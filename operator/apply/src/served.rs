@@ -93,13 +93,19 @@ pub async fn wait_until_established(target: &Target<'_>, kind: &Kind) -> Result<
     Ok(())
 }
 
+/// Number of intervals of reads that `time` has.
+fn intervals(time: Duration) -> u128 {
+    time.as_millis() / READ_INTERVAL.as_millis()
+}
+
 /// Waits for a retry while `kind` is not served, since `since`; the error tells why it won't be.
 pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> Result<(), ApplyError> {
     let (before, name) = (since.elapsed(), format!("{}.{}", kind.resource.plural, kind.resource.group));
     // The delay doubles each time.
     tokio::time::sleep(before.clamp(PAUSE, READ_INTERVAL / 2)).await;
-    let (asked, now) = (before.as_millis() / READ_INTERVAL.as_millis(), since.elapsed());
-    if now.as_millis() / READ_INTERVAL.as_millis() == asked && now < TIMEOUT {
+    let now = since.elapsed();
+    let is_read_due = intervals(now) > intervals(before) || now >= TIMEOUT;
+    if !is_read_due {
         return Ok(());
     }
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
