@@ -103,8 +103,10 @@ pub struct ObjectCounts {
 /// Kind of fleets.
 const FLEET: &str = "KnativeFleet";
 const STATES: [&str; 4] = ["planned", "refused", "unavailable", "pending"];
-const OUTCOMES: [&str; 2] = ["success", "error"];
-const CAUSES: [&str; 2] = ["plan", "drift"];
+const SUCCESS: &str = "success";
+const ERROR: &str = "error";
+const PLAN: &str = "plan";
+const DRIFT: &str = "drift";
 
 /// The operator's metrics.
 #[derive(Clone)]
@@ -226,7 +228,8 @@ impl Metrics {
         self.durations
             .get_or_create(&ComponentLabels { kind, cluster: cluster.clone() })
             .observe(duration.as_secs_f64());
-        self.reconciles.get_or_create(&ReconcileLabels { kind, cluster, outcome: OUTCOMES[usize::from(failed)] }).inc();
+        let outcome = if failed { ERROR } else { SUCCESS };
+        self.reconciles.get_or_create(&ReconcileLabels { kind, cluster, outcome }).inc();
     }
 
     /// Records a reconcile that panicked.
@@ -241,7 +244,7 @@ impl Metrics {
 
     /// Records written objects.
     pub fn objects_written(&self, resource: &Knative, planned: usize, repaired: usize) {
-        for (cause, count) in CAUSES.into_iter().zip([planned, repaired]).filter(|(_, count)| *count > 0) {
+        for (cause, count) in [(PLAN, planned), (DRIFT, repaired)].into_iter().filter(|(_, count)| *count > 0) {
             let labels = WriteLabels { kind: resource.component().kind(), cluster: cluster(resource), cause };
             self.writes.get_or_create(&labels).inc_by(count as u64);
         }
@@ -314,10 +317,12 @@ impl Metrics {
             return;
         }
         self.durations.remove(&ComponentLabels { kind, cluster: cluster.clone() });
-        for (outcome, cause) in OUTCOMES.into_iter().zip(CAUSES) {
+        for outcome in [SUCCESS, ERROR] {
             self.reconciles.remove(&ReconcileLabels { kind, cluster: cluster.clone(), outcome });
-            self.writes.remove(&WriteLabels { kind, cluster: cluster.clone(), cause });
             self.credentials.remove(&CredentialLabels { cluster: cluster.clone(), outcome });
+        }
+        for cause in [PLAN, DRIFT] {
+            self.writes.remove(&WriteLabels { kind, cluster: cluster.clone(), cause });
         }
     }
 
@@ -344,7 +349,7 @@ impl ClusterMetrics for Metrics {
         duration: Duration,
         succeeded: bool,
     ) {
-        let outcome = OUTCOMES[usize::from(!succeeded)];
+        let outcome = if succeeded { SUCCESS } else { ERROR };
         self.credentials.get_or_create(&CredentialLabels { cluster: cluster.to_string(), outcome }).inc();
         let provider = ProviderLabels { provider: provider.to_owned() };
         self.credential_durations.get_or_create(&provider).observe(duration.as_secs_f64());
