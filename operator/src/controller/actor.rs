@@ -18,7 +18,7 @@ use super::state::ReconcilerState;
 /// Delays after failed reconciles.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 /// Debounce time before a reconcile.
-const DEBOUNCE: Duration = Duration::from_millis(20);
+const CHANGE_DEBOUNCE: Duration = Duration::from_millis(20);
 
 /// Runs until the resource is gone. `desired` has its newest state; `trigger` signals other
 /// changes.
@@ -65,7 +65,7 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
         };
         let delay_elapsed = async {
             match delay {
-                Some(delay) => tokio::time::sleep(delay.max(DEBOUNCE)).await,
+                Some(delay) => tokio::time::sleep(delay.max(CHANGE_DEBOUNCE)).await,
                 None => std::future::pending().await,
             }
         };
@@ -76,7 +76,7 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
             () = cluster_changed => {}
             () = delay_elapsed => {}
         }
-        tokio::time::sleep(DEBOUNCE).await;
+        tokio::time::sleep(CHANGE_DEBOUNCE).await;
     }
 }
 

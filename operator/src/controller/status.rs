@@ -38,7 +38,7 @@ const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time without status writes after a change of the spec. Scripts and controllers often write
 /// several times in a row, and a status write in between would make theirs fail with a conflict.
-const DEBOUNCE: Duration = Duration::from_millis(250);
+const STATUS_DEBOUNCE: Duration = Duration::from_millis(250);
 /// Maximum time that the status lags behind the spec for that reason.
 const MAX_LAG: Duration = Duration::from_secs(2);
 
@@ -128,7 +128,7 @@ pub async fn publish(
         .observed_generation
         .filter(|(generation, _)| old.observed_generation != Some(*generation) && !cx.stop.is_cancelled());
     if let Some(rest) =
-        quiet.map(|(_, changed)| DEBOUNCE.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero())
+        quiet.map(|(_, changed)| STATUS_DEBOUNCE.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero())
         && state.behind_since.get_or_insert_with(Instant::now).elapsed() < MAX_LAG
     {
         return StatusWrite::Debounced(rest);
