@@ -10,7 +10,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
-use knative_operator_runtime::hub;
+use knative_operator_client::tcp::tcp;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret;
@@ -98,7 +98,7 @@ impl SpokeConnector {
 }
 
 fn proxy_connector(tls: &ClientConfig, proxy: Option<&Proxy>) -> ProxyConnector {
-    let tcp = hub::tcp();
+    let tcp = tcp();
     let Some(Proxy { scheme, url, login }) = proxy else { return ProxyConnector::Direct(tcp) };
     let basic = login.as_ref().and_then(|login| {
         let pair = format!("{}:{}", login.user, login.password.expose_secret());

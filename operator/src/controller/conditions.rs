@@ -8,10 +8,9 @@ use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{self, DEPENDENTS, State, States};
 
 use knative_operator_apply::error::ApplyError;
-use knative_operator_cluster_access::Unresolved;
 use knative_operator_objects::health::Wait;
 use knative_operator_objects::{Digest, ObjectId};
-use knative_operator_overview::{rejections, stalled};
+use knative_operator_overview::{Unresolved, rejections, stalled};
 
 /// Maximum number of objects or Deployments named in a message.
 const MAX_NAMED: usize = 5;

@@ -9,9 +9,10 @@ use knative_operator_shared::reason::Reason;
 use super::context::Context;
 use super::outcome::Requeue;
 use super::state::Cluster;
-use knative_operator_cluster_access::Unresolved;
 use knative_operator_cluster_access::connections::{Connection, Failure};
 use knative_operator_cluster_access::profile::{self, Access, insecurity};
+use knative_operator_overview::Unresolved;
+use knative_operator_overview::unresolved::unbound;
 
 /// Delay before the next look at a cluster that responds.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -67,7 +68,7 @@ fn access<'r>(
         // Drop the connection: the current settings don't allow one.
         cx.connections.remove(reference);
     }
-    access.map(|access| Some((reference, access)))
+    Ok(Some((reference, access?)))
 }
 
 /// The condition that reports a stale connection, which takes a while to rebuild.
@@ -99,7 +100,7 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
         Ok(connection) => {
             let is_new = connection.is_new();
             if let Some(remedy) = connection.remedy().filter(|_| is_new) {
-                cx.events.warning(resource, "SecretUnbound", remedy);
+                cx.events.warning(resource, "SecretUnbound", unbound(&remedy));
             }
             if let Some(note) = insecure.filter(|_| is_new) {
                 cx.events.warning(resource, "InsecureCluster", note);
@@ -107,8 +108,8 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
             let Connection { client, serial, cluster_uid, .. } = connection;
             Ok(Cluster { client, serial, uid: cluster_uid })
         }
-        Err(Failure { unresolved, due, .. }) => {
-            Err(ResolveFailure { unresolved: noted(cx, reference, unresolved), due: Some(due) })
+        Err(Failure { error, due, .. }) => {
+            Err(ResolveFailure { unresolved: noted(cx, reference, error.into()), due: Some(due) })
         }
     }
 }
