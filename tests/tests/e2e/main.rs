@@ -42,6 +42,7 @@ mod knative_fleet_removal;
 mod knative_fleet_skip;
 mod knative_fleet_stages;
 mod lifecycle;
+mod library;
 mod lives;
 mod load;
 mod local;
