@@ -116,12 +116,16 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
 
 /// `unresolved`, with a note if nobody vouches for the cluster of `reference`.
 fn noted(cx: &Context, reference: &ClusterProfileReference, unresolved: Unresolved) -> Unresolved {
-    if cx.profiles.get(reference).is_ok_and(|profile| profile.health().is_none()) {
-        let note = format!(
-            "{}; its ClusterProfile has no condition {HEALTHY}, so only the connection shows whether the cluster works",
-            unresolved.message
-        );
-        return Unresolved::new(unresolved.reason, note);
-    }
-    unresolved
+    let Some(note) = note(cx, reference) else { return unresolved };
+    Unresolved::new(unresolved.reason, format!("{}; {note}", unresolved.message))
+}
+
+/// That nobody vouches for the cluster of `reference`, if so.
+pub fn note(cx: &Context, reference: &ClusterProfileReference) -> Option<String> {
+    let is_unvouched = cx.profiles.get(reference).is_ok_and(|profile| profile.health().is_none());
+    is_unvouched.then(|| {
+        format!(
+            "ClusterProfile {reference} has no condition {HEALTHY}, so only the connection shows whether the cluster works"
+        )
+    })
 }

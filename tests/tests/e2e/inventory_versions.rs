@@ -70,6 +70,20 @@ async fn resolved(hub: &Cluster, resource: &Value) -> Result<()> {
     status(hub, resource, wait::LIMIT, "resolved", is_resolved).await.map(drop)
 }
 
+/// That the cluster is resolved, with a message that begins with `note`, and without a reason.
+async fn has_note(hub: &Cluster, resource: &Value, note: Option<&str>) -> Result<()> {
+    let is_noted = |s: &knative_operator_shared::api::KnativeStatus| {
+        condition(s, "TargetClusterResolved").is_some_and(|c| {
+            let is_as_expected = match (note, &c.message) {
+                (Some(note), Some(message)) => message.starts_with(note),
+                (note, message) => note.is_none() && message.is_none(),
+            };
+            c.status == "True" && c.reason.is_none() && is_as_expected
+        })
+    };
+    status(hub, resource, wait::LIMIT, "resolved with this note", is_noted).await.map(drop)
+}
+
 /// That the operator sees the health `False`, which was set with `version`.
 async fn not_ready(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {
     let part = format!("ControlPlaneHealthy=False: False by {version}");
@@ -153,13 +167,14 @@ fn served_version_is_followed() {
 
         // Its cluster manager says nothing about its health.
         set_conditions(&hub, NEW, &json!([])).await?;
-        resolved(&hub, &asked).await?;
+        has_note(&hub, &asked, Some("ClusterProfile fleet-system/a has no condition ControlPlaneHealthy")).await?;
 
         // The former definition is back.
         hub.put(&definition("clusterprofiles", &[OLD])?).await?;
         set_health(&hub, OLD, "False").await?;
         not_ready(&hub, &asked, OLD).await?;
         set_health(&hub, OLD, "True").await?;
+        has_note(&hub, &asked, None).await?;
 
         // A decision in the new version, without a label: its name chooses it.
         hub.put(&definition("placementdecisions", &[NEW])?).await?;

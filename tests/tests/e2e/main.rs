@@ -31,6 +31,7 @@ mod go_takeover;
 mod guide;
 mod helm;
 mod hostile;
+mod http_server;
 mod inventory_versions;
 mod knative_fleet;
 mod knative_fleet_clusters;
