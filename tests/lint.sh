@@ -31,6 +31,16 @@ for package in shared base patch rules objects render fleet; do
   fi
 done
 
+# What connects to clusters is a library for others, too: it knows nothing of Knative.
+if cargo tree --quiet -e normal -p knative-operator-cluster-access --prefix none | grep -oE '^knative-operator-[a-z-]+' |
+  sort -u | grep -vxE 'knative-operator-(cluster-access|base|client)'; then
+  report "knative-operator-cluster-access must not depend on what is Knative's"
+fi
+if git grep -nE 'operator\.knative\.dev|--[a-z]+-[a-z]|Helm' -- shared/base/src shared/client/src operator/cluster-access/src \
+  ':!operator/cluster-access/src/provider.rs'; then
+  report "a library doesn't know flags, Helm values and annotations of the operator"
+fi
+
 # Writes name their field manager: post_as and patch_as of the runtime. Reviews are not stored.
 if git grep -nE '(Post|Patch)Params::default\(\)' -- 'operator/*.rs' 'webhook/*.rs' 'certs/*.rs' 'shared/*.rs' ':!shared/client/src/identity.rs' ':!shared/runtime/src/access.rs'; then
   report "a write without a field manager: use post_as or patch_as"
