@@ -43,7 +43,8 @@ pub struct NotBound(String);
 pub struct Binding {
     /// What its administrator has to do, if the Secret names no ClusterProfile.
     pub remedy: Option<String>,
-    /// The new value of [`Annotations::sent_to`], if the credential is sent to a server for the first time.
+    /// The new value of [`Annotations::sent_to`], if the credential is sent to a server for the
+    /// first time.
     pub record: Option<String>,
 }
 
@@ -120,8 +121,9 @@ pub fn check(
     Ok(Binding { remedy: Some(remedy), record })
 }
 
-/// Checks that the server of `access` is one of `servers`, the value of `annotation`, and that its certificate is verified,
-/// with `authority` if there is one: a proxy of the ClusterProfile could answer in its place.
+/// Checks that the server of `access` is one of `servers`, the value of `annotation`, and that its
+/// certificate is verified, with `authority` if there is one: a proxy of the ClusterProfile could
+/// answer in its place.
 fn check_server(
     (annotation, servers): (&str, &str),
     authority: Option<&[u8]>,

@@ -262,11 +262,12 @@ async fn request_version(connection: &Connection, limit: Duration) -> Result<Opt
 }
 
 async fn request_version_once(connection: &Connection, limit: Duration) -> Option<kube::Result<Info>> {
-    let version = async {
-        let request = Request::get("/version").extension(NoRetry).body(Vec::new());
-        connection.client.request(request.map_err(kube::Error::HttpError)?).await
-    };
-    tokio::time::timeout(limit, version).await.ok()
+    tokio::time::timeout(limit, version(&connection.client)).await.ok()
+}
+
+async fn version(client: &Client) -> kube::Result<Info> {
+    let request = Request::get("/version").extension(NoRetry).body(Vec::new());
+    client.request(request.map_err(kube::Error::HttpError)?).await
 }
 
 #[cfg(test)]

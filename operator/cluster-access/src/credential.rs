@@ -191,7 +191,7 @@ impl CredentialFetcher {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Makes the credential of `cache` so old that it is renewed if it is refused.

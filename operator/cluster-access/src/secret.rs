@@ -1,5 +1,5 @@
-//! Secrets with credentials in the namespace of the program. The built-in access provider reads a token
-//! from one, in the layout of the `secretreader` plugin
+//! Secrets with credentials in the namespace of the program. The built-in access provider reads a
+//! token from one, in the layout of the `secretreader` plugin
 //! (<https://github.com/kubernetes-sigs/cluster-inventory-api>); needs no mounted plugin. Before the
 //! built-in provider or a plugin uses a Secret, [`binding`] decides whether the ClusterProfile may
 //! have the credential.

@@ -1,5 +1,6 @@
-//! The same behavior as the Go library `sigs.k8s.io/cluster-inventory-api/pkg/access`: the cases have
-//! the inputs of its own tests, `config_test.go` of v0.1.3 (Apache-2.0), which has them in code.
+//! The same behavior as the Go library `sigs.k8s.io/cluster-inventory-api/pkg/access`: the cases
+//! have the inputs of its own tests, `config_test.go` of v0.1.3 (Apache-2.0), which has them in
+//! code.
 //! Where the behavior differs, the case says so.
 
 use std::io::Write;
