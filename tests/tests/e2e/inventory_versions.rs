@@ -24,8 +24,10 @@ const OLD: &str = "v1alpha1";
 const NEW: &str = "v1alpha2";
 const WEBHOOK_USER: &str = "system:serviceaccount:knative-operator:operator-webhook";
 
-/// The definition of `plural` that serves the versions `served`. As that of upstream, it stores the
-/// old one, which is deprecated, and the new one has no `credentialProviders`.
+/// The definition of `plural` that serves the versions `served`. No release of upstream has the new
+/// version: it is made from the old one of v0.1.3 as upstream's pull request 65 describes it, which
+/// goes on storing the old one and drops `credentialProviders` from the new one. Here, the old one
+/// is deprecated, too, so that each request for it would cause a warning.
 fn definition(plural: &str, served: &[&str]) -> Result<Value> {
     let file = std::fs::read_to_string(tools::control_plane(&format!("{plural}.yaml"))?)?;
     let mut definition =
