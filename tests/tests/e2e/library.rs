@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::process::Process;
-use knative_operator_tests::product::{self, FLEET, NAMESPACE};
+use knative_operator_tests::product::{self, FLEET};
 use knative_operator_tests::{tools, wait};
 use kube::Api;
 use serde_json::{Value, json};
@@ -27,12 +27,17 @@ fn examples_reach_each_cluster() {
         }
         wait::established(hub.client()).await?;
         hub.namespace(FLEET).await?;
-        hub.namespace(NAMESPACE).await?;
         for (name, spoke) in spokes {
-            product::register(hub, spoke, name).await?;
-            // The examples have Secrets and annotations of their own.
+            let account = json!({"name": "library", "namespace": "kube-system"});
+            let subject = json!({"kind": "ServiceAccount", "name": "library", "namespace": "kube-system"});
+            let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"});
+            spoke.put(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})).await?;
+            let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": {"name": "library"}, "roleRef": role, "subjects": [subject]});
+            spoke.put(&binding).await?;
+            // Secrets have the annotations of the examples.
             let secret = format!("library-{name}");
-            let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
+            let token = spoke.token("kube-system", "library", 24 * 3600).await?;
             let bound = json!({"example.com/cluster-profile": format!("{FLEET}/{name}")});
             let meta = json!({"name": secret, "namespace": "default", "annotations": bound});
             apply(
@@ -44,8 +49,8 @@ fn examples_reach_each_cluster() {
             access[0]["name"] = json!("examples");
             product::profile_in(hub, FLEET, name, &access).await?;
             let containers = json!([{"name": "a", "image": "registry.example/a"}]);
-            let meta = json!({"name": format!("on-{name}"), "namespace": "default"});
-            let spec = json!({"containers": containers, "automountServiceAccountToken": false});
+            let meta = json!({"name": format!("on-{name}"), "namespace": "kube-system"});
+            let spec = json!({"containers": containers, "serviceAccountName": "library"});
             apply(spoke, &json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})).await?;
         }
         // Nobody gets the credential of a Secret that doesn't name the profile.
@@ -63,12 +68,15 @@ fn examples_reach_each_cluster() {
         let mut list = start("list_pods")?;
         let (code, log) = (list.wait()?, list.log());
         eprintln!("{log}");
-        let expected =
-            ["one: Pod default/on-one", "two: Pod default/on-two", "stranger: built-in provider secretreader: "];
+        let expected = [
+            "one: Pod kube-system/on-one",
+            "two: Pod kube-system/on-two",
+            "stranger: built-in provider secretreader: ",
+        ];
         for line in expected {
             assert!(code == 0 && log.contains(&format!("{FLEET}/{line}")), "{code}: {log}");
         }
-        let foreign = ["one: Pod default/on-two", "two: Pod default/on-one", "stranger: Pod "];
+        let foreign = ["one: Pod kube-system/on-two", "two: Pod kube-system/on-one", "stranger: Pod "];
         assert!(foreign.iter().all(|line| !log.contains(&format!("{FLEET}/{line}"))), "{log}");
 
         let controller = start("controller")?;
