@@ -40,14 +40,14 @@ test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERN
 
 .PHONY: test-long
 test-long: tools-of-tests ## Runs the end-to-end tests that "make test" leaves out, in tests/package/long-tests.txt. Takes 15 minutes.
-	@cargo build --workspace --quiet --bins
+	@cargo build --workspace --quiet --bins --examples
 	$(call step,build images,tests/package/test-images.sh)
 	@KNATIVE_IMAGES=target/images-test cargo test --workspace --test e2e -- --exact $$(tests/package/long-tests.sh)
 
 .PHONY: build-tests
 build-tests: lint
 	$(call step,build the tests,cargo test --workspace --quiet --lib --bins --tests --no-run)
-	$(call step,build the binaries,cargo build --workspace --quiet --bins)
+	$(call step,build the binaries,cargo build --workspace --quiet --bins --examples)
 	$(call step,build images,tests/package/test-images.sh)
 
 .PHONY: lint

@@ -31,6 +31,7 @@ use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
 use knative_operator_cluster_access::provider::{ProviderFile, ProviderFileError};
 use knative_operator_cluster_access::secret::SecretReader;
+use knative_operator_overview::unresolved::ANNOTATIONS;
 use knative_operator_release::{Archive, DownloadsError};
 
 /// Worker threads.
@@ -148,7 +149,13 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             library.keeps_installed = keep_installed_versions;
             library.archive = Some(Archive::new(hub.clone(), &system_namespace));
             let fetcher = CredentialFetcher {
-                secrets: SecretReader { hub: hub.clone(), namespace, requires_binding: access.require_bound_secrets },
+                secrets: SecretReader {
+                    hub: hub.clone(),
+                    namespace,
+                    requires_binding: access.require_bound_secrets,
+                    annotations: ANNOTATIONS,
+                    program: FIELD_MANAGER,
+                },
                 timeout: exec_timeout,
                 metrics: Arc::new(metrics.clone()),
             };
@@ -162,7 +169,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 allows_http_servers: access.allow_http_servers,
                 rendered: RenderCache::default(),
                 profiles: ClusterProfiles::default(),
-                connections: Connections::new(fetcher, fence.clone()),
+                connections: Connections::new(fetcher, fence.gate()),
                 registry: Registry::default(),
                 manages_fleets: enable_fleets,
                 installs_locally: local_installation,

@@ -38,6 +38,7 @@ pub mod package;
 pub mod patch_schema;
 pub mod patches;
 pub mod pki;
+pub mod plain;
 pub mod ports;
 pub mod process;
 pub mod product;

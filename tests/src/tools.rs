@@ -23,6 +23,11 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     found.ok_or_else(|| format!("{name} is not built: run `cargo build --workspace` first").into())
 }
 
+/// An example of the library `operator/cluster-access`.
+pub fn example(name: &str) -> Result<PathBuf> {
+    binary(&format!("examples/{name}")).map_err(|error| format!("{error} with --examples").into())
+}
+
 /// A binary of the control plane, from `tests/tools/install.sh`.
 pub fn control_plane(name: &str) -> Result<PathBuf> {
     static FOLDER: LazyLock<std::result::Result<PathBuf, String>> =

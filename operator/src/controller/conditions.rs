@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Condition};
-use knative_operator_shared::condition::{self, DEPENDENTS, State, States};
+use knative_operator_shared::condition::{self, DEPENDENTS, State, States, TARGET_CLUSTER_RESOLVED};
 
 use knative_operator_apply::error::ApplyError;
-use knative_operator_cluster_access::Unresolved;
 use knative_operator_objects::health::Wait;
 use knative_operator_objects::{Digest, ObjectId};
-use knative_operator_overview::{rejections, stalled};
+use knative_operator_overview::{Unresolved, rejections, stalled};
 
 /// Maximum number of objects or Deployments named in a message.
 const MAX_NAMED: usize = 5;
@@ -114,6 +113,14 @@ pub fn stored(conditions: &[Condition]) -> States {
 /// The conditions for `states` after `old`.
 pub fn update(old: &[Condition], states: &States, now: Timestamp) -> Vec<Condition> {
     stalled::of_component(old, condition::update(old, states, now), now)
+}
+
+/// Adds `note` to the condition that the target cluster is resolved, if it is.
+pub fn add_note(conditions: &mut [Condition], note: Option<String>) {
+    let resolved = conditions.iter_mut().find(|c| c.type_ == TARGET_CLUSTER_RESOLVED && c.status == "True");
+    if let (Some(resolved), Some(note)) = (resolved, note) {
+        resolved.message = Some(note);
+    }
 }
 
 /// States after `result`, given the states `before`.
@@ -309,6 +316,26 @@ mod tests {
         assert!(matches!((&after[2], &after[4]), (State::Unknown { .. }, State::Unknown { .. })));
         assert_eq!(ready(&after), after[1]);
         assert_eq!(ready(&states(after, &report_with(|_| {}))), State::True);
+    }
+
+    #[test]
+    fn note_is_added_to_a_resolved_cluster_only() {
+        let note = || Some("nobody vouches for it".to_owned());
+        let after = |before: &[Condition], states: &States, note: Option<String>| {
+            let mut conditions = update(before, states, Timestamp::UNIX_EPOCH);
+            add_note(&mut conditions, note);
+            conditions
+        };
+        let noted = after(&[], &running(), note());
+        for condition in &noted {
+            let expected = (condition.type_ == TARGET_CLUSTER_RESOLVED).then_some("nobody vouches for it");
+            assert_eq!((condition.message.as_deref(), condition.reason.as_deref()), (expected, None));
+        }
+        // It is gone once somebody vouches for the cluster.
+        assert_eq!(after(&noted, &stored(&noted), None), after(&[], &running(), None));
+        let unresolved = ReconcileResult::Unresolved(Unresolved::new(Reason::RemoteClusterUnreachable, "gone"));
+        let unresolved = after(&noted, &states(running(), &unresolved), note());
+        assert!(unresolved.iter().any(|c| c.type_ == TARGET_CLUSTER_RESOLVED && c.message.as_deref() == Some("gone")));
     }
 
     #[test]

@@ -10,13 +10,14 @@ use knative_operator_cluster_access::connections::Connections;
 use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::secret::SecretReader;
 use knative_operator_objects::Hub;
+use knative_operator_overview::unresolved::ANNOTATIONS;
 use knative_operator_release::{Bundle, Downloads, HostPolicy, Library};
 use knative_operator_render::Settings;
 use knative_operator_rules as rules;
 use knative_operator_runtime::fence::Fence;
 use knative_operator_runtime::install_crypto;
 use knative_operator_shared::api::{ClusterProfile, Component, Knative};
-use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_LEFT_AT};
+use knative_operator_shared::label::{FIELD_MANAGER, FLEET_FINALIZER, FLEET_LEFT_AT};
 use kube::Client;
 use kube::client::Body;
 use prometheus_client::registry::Registry as Exported;
@@ -101,7 +102,9 @@ fn accepted(fleets: &[Value], method: &Method, path: &str, body: &Value) -> Valu
 fn context(hub: &Client) -> (Arc<Context>, Exported) {
     install_crypto();
     let (metrics, exported) = Metrics::registered();
-    let secrets = SecretReader { hub: hub.clone(), namespace: "n".to_owned(), requires_binding: true };
+    let (namespace, program) = ("n".to_owned(), FIELD_MANAGER);
+    let secrets =
+        SecretReader { hub: hub.clone(), namespace, requires_binding: true, annotations: ANNOTATIONS, program };
     let fetcher = CredentialFetcher { secrets, timeout: LIMIT, metrics: Arc::new(metrics.clone()) };
     let library = Library {
         bundle: Bundle::in_memory(PathBuf::new(), BTreeMap::new()),
@@ -119,7 +122,7 @@ fn context(hub: &Client) -> (Arc<Context>, Exported) {
         allows_http_servers: false,
         rendered: RenderCache::default(),
         profiles: ClusterProfiles::default(),
-        connections: Connections::new(fetcher, Fence::default()),
+        connections: Connections::new(fetcher, Fence::default().gate()),
         registry: Registry::default(),
         manages_fleets: true,
         installs_locally: false,
