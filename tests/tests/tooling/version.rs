@@ -1,5 +1,5 @@
 //! What `knative-operator version` prints without a cluster, and about an installation whose parts
-//! don't fit together.
+//! don't fit together; and the release bundle that the command has beside itself.
 
 use std::path::Path;
 use std::process::Command;
@@ -86,4 +86,23 @@ fn parts_that_are_too_far_apart_are_warnings() {
         warnings.starts_with("warning: there is no Deployment knative-operator in namespace elsewhere"),
         "{warnings}"
     );
+}
+
+#[test]
+fn bundle_beside_the_command_is_the_default() {
+    let binary = tools::binary("knative-operator").unwrap();
+    // A link to it, such as krew makes, is another folder.
+    let [folder, links] = [(); 2].map(|()| tempfile::tempdir_in(binary.parent().unwrap()).unwrap());
+    std::fs::hard_link(&binary, folder.path().join("knative-operator")).unwrap();
+    let link = links.path().join("kubectl-knative_operator");
+    std::os::unix::fs::symlink(folder.path().join("knative-operator"), &link).unwrap();
+    let versions = || {
+        let mut command = Command::new(&link);
+        let output = environment::confine(&mut command, links.path()).arg("versions").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(versions(), (Some(2), String::new()));
+    std::os::unix::fs::symlink(tools::project().join("tests/release"), folder.path().join("bundle")).unwrap();
+    let (code, text) = versions();
+    assert!(code == Some(0) && text.contains("\nknative-serving "), "{text}");
 }
