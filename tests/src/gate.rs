@@ -1,6 +1,6 @@
-//! A proxy for an API server, or another server, with an interceptor for its requests. [`Trap`] counts the writes, and
-//! kills the process that made a given write: before the API server receives it, or after it has
-//! handled it and before the response. [`crate::chaos`] injects faults.
+//! A proxy for an API server, or another server, with an interceptor for its requests. [`Trap`]
+//! counts the writes, and kills the process that made a given write: before the API server receives
+//! it, or after it has handled it and before the response. [`crate::chaos`] injects faults.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

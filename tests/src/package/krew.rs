@@ -1,5 +1,5 @@
-//! The manifest of the kubectl plugin for krew, which installs the release bundle beside the command
-//! (<https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest>).
+//! The manifest of the kubectl plugin for krew, which installs the release bundle beside the
+//! command (<https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest>).
 
 use serde_json::{Value, json};
 

@@ -31,8 +31,8 @@ pub fn bundle_path() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// The bundle `given`; in place of `default`, if that doesn't exist, the one beside `program`, where
-/// krew installs it.
+/// The bundle `given`; in place of `default`, if that doesn't exist, the one beside `program`,
+/// where krew installs it.
 fn located(given: PathBuf, (default, program): (&Path, &Path)) -> PathBuf {
     let beside = program.parent().map(|folder| folder.join(BESIDE));
     beside.filter(|beside| given == default && !given.is_dir() && beside.is_dir()).unwrap_or(given)
