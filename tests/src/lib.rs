@@ -37,6 +37,7 @@ pub mod outside;
 pub mod package;
 pub mod patch_schema;
 pub mod patches;
+pub mod picture;
 pub mod pki;
 pub mod plain;
 pub mod ports;

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+/// Longest duration. Added to any time, it overflows no clock.
+pub const MAX: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
+
 /// Parses a number of seconds or a duration, as kubectl does for `--request-timeout`.
 pub fn seconds_or_duration(text: &str) -> Result<Duration, String> {
-    text.parse().map_or_else(|_| duration(text), |seconds| Ok(Duration::from_secs(seconds)))
+    text.parse().map_or_else(|_| duration(text), |seconds| Ok(Duration::from_secs(seconds).min(MAX)))
 }
 
-/// Parses a duration in Go's format: numbers with units from `ms` to `h`, such as `1m30s`.
+/// Parses a duration in Go's format: numbers with units from `ms` to `h`, such as `1m30s`. A longer
+/// one than [`MAX`] becomes that.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("\"{text}\" is not a duration such as 10s, 1m30s or 500ms");
     let mut rest = text;
@@ -23,8 +27,45 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             .into_iter()
             .find(|(u, _)| rest.starts_with(u))
             .ok_or_else(invalid)?;
-        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| invalid())?;
+        // The number has no sign, so it can only be too large.
+        let part = Duration::try_from_secs_f64(number * seconds).unwrap_or(MAX);
+        total = total.saturating_add(part).min(MAX);
         rest = &rest[unit.len()..];
     }
     Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn long_durations_overflow_no_clock() {
+        let long = "9".repeat(400);
+        for text in [
+            "8760001h".to_owned(),
+            "5000000000000000h5000000000000000h".to_owned(),
+            format!("{}s", u64::MAX),
+            format!("{long}h"),
+            format!("{long}ms1s"),
+        ] {
+            assert_eq!(duration(&text), Ok(MAX), "{text}");
+        }
+        assert_eq!(seconds_or_duration(&u64::MAX.to_string()), Ok(MAX));
+        assert!(Instant::now().checked_add(MAX).is_some() && SystemTime::now().checked_add(MAX).is_some());
+    }
+
+    #[test]
+    fn shorter_durations_are_exact() {
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1.5s500ms"), Ok(Duration::from_secs(2)));
+        assert_eq!(seconds_or_duration("30"), Ok(Duration::from_secs(30)));
+        // 1,000 years.
+        assert_eq!(duration("8760000h"), Ok(MAX));
+        for wrong in ["", "1", "-1s", "1d", "s", ".s", "infs", "1e3s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
 }

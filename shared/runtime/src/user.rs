@@ -167,11 +167,20 @@ impl UserArgs {
         }
     }
 
+    /// Whether there is a cluster: one that the user named, that of the kubeconfig, or that of the
+    /// Pod. It may be unreachable.
+    pub fn has_cluster(&self) -> bool {
+        self.is_chosen() || self.is_of_pod() || !self.read().is_err_and(|error| is_missing(&error))
+    }
+
+    /// Whether the user chose a kubeconfig or a context.
+    fn is_chosen(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some() || is_set(KUBECONFIG)
+    }
+
     /// Whether the command runs in a Pod, and the user chose no kubeconfig.
     fn is_of_pod(&self) -> bool {
-        let is_set = |variable: &str| var_os(variable).is_some_and(|value| !value.is_empty());
-        let is_chosen = self.kubeconfig.is_some() || self.context.is_some() || is_set(KUBECONFIG);
-        !is_chosen && is_set("KUBERNETES_SERVICE_HOST")
+        !self.is_chosen() && is_set("KUBERNETES_SERVICE_HOST")
     }
 
     /// Connects `program` by `context` of `kubeconfig`, or by the current one.
@@ -218,6 +227,11 @@ impl UserArgs {
         config.auth_info.impersonate_user_extra = None;
         Ok(())
     }
+}
+
+/// Whether the environment has a value of `variable`.
+fn is_set(variable: &str) -> bool {
+    var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 /// Whether there is no kubeconfig. One that can't be read is no reason to use another cluster.

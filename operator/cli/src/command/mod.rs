@@ -1,6 +1,6 @@
 //! Flags and subcommands: those of the operator itself (the default in a Pod), `render`, `lint`,
-//! `images`, `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit` and
-//! `preflight` against one.
+//! `images`, `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit`, `preflight`
+//! and `version` against one.
 
 mod access_args;
 mod audit;
@@ -35,6 +35,7 @@ mod unified;
 mod unknown;
 mod upgrade;
 mod upgrade_fleets;
+mod version;
 mod versions;
 mod wait;
 
@@ -60,6 +61,7 @@ use self::status::StatusArgs;
 use self::take_over::TakeOverArgs;
 use self::ui::UiArgs;
 use self::upgrade::UpgradeArgs;
+use self::version::VersionArgs;
 use self::versions::VersionsArgs;
 use self::wait::WaitArgs;
 
@@ -159,6 +161,12 @@ enum Command {
         /// The folder.
         folder: std::path::PathBuf,
     },
+    /// Prints the versions of the command and, if there is a cluster, of the operator, its webhook
+    /// and its chart, and the newest versions in its release bundle. Warns if they are too far
+    /// apart.
+    ///
+    /// Exit status: 0 printed, 2 error.
+    Version(VersionArgs),
     /// Lists the versions in the release bundle.
     ///
     /// Exit status: 0 printed, 2 error.
@@ -234,6 +242,7 @@ impl Args {
             Some(Command::Rules) => rules::run(),
             Some(Command::Permissions) => permissions::run(),
             Some(Command::Commands) => commands::run(),
+            Some(Command::Version(args)) => version::run(&args),
             Some(Command::Versions(args)) => versions::run(args),
             Some(Command::Images(args)) => images::run(&args),
             Some(Command::SpokeRole(args)) => spoke_role::run(&args),
