@@ -211,7 +211,7 @@ impl Args {
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
         // Served until the end, to report that the webhook is not ready.
         let certificate = Arc::new(resolver.clone());
-        let admin = admin.serve(readiness.clone(), registry, certificate, client, drained.clone());
+        let admin = admin.serve(readiness.clone(), registry, certificate, client, None, drained.clone());
         tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "listening");
         let delayed = CancellationToken::new();
         let admission = tls_server::serve(

@@ -13,6 +13,7 @@ use knative_operator_shared::reason::Reason;
 use kube::Client;
 use tokio::sync::Mutex;
 
+use super::connection_report::{ConnectionReport, ConnectionState};
 use super::credential::{CredentialCache, CredentialFetcher};
 use super::identity::cluster_uid;
 use super::metrics::ClusterMetrics;
@@ -176,11 +177,43 @@ impl Connections {
         self.metrics.remove_connection(reference);
     }
 
+    /// The state of each connection, by cluster, without waiting for those that are being made.
+    pub fn report(&self) -> Vec<ConnectionReport> {
+        let slots: Vec<(ClusterProfileReference, Slot)> = {
+            let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+            slots.iter().map(|(reference, slot)| (reference.clone(), Arc::clone(slot))).collect()
+        };
+        let mut all: Vec<_> = slots.iter().map(|(reference, slot)| report(reference, slot)).collect();
+        all.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+        all
+    }
+
     fn slot(&self, reference: &ClusterProfileReference) -> Slot {
         if let Some(slot) = self.slots.read().unwrap_or_else(PoisonError::into_inner).get(reference) {
             return Arc::clone(slot);
         }
         Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
+    }
+}
+
+fn report(reference: &ClusterProfileReference, slot: &Mutex<SpokeState>) -> ConnectionReport {
+    let bare = |state| ConnectionReport { cluster: reference.to_string(), state, ..ConnectionReport::default() };
+    // Somebody connects, or probes the connection.
+    let Ok(spoke) = slot.try_lock() else { return bare(ConnectionState::Connecting) };
+    let state = match (&spoke.failed, &spoke.connection) {
+        (Some(_), _) => ConnectionState::Failed,
+        (None, Some(_)) => ConnectionState::Connected,
+        (None, None) => ConnectionState::Disconnected,
+    };
+    let (connection, failed) = (spoke.connection.as_ref(), spoke.failed.as_ref());
+    ConnectionReport {
+        provider: connection.map(|connection| connection.access.source.provider().to_owned()),
+        credential_expires_at: connection.and_then(|c| c.credentials.expires()).map(|time| time.to_string()),
+        used_at: connection.and_then(|c| c.credentials.used_at()).map(|time| time.to_string()),
+        reason: failed.map(|failure| failure.unresolved.reason.as_str()),
+        attempts: failed.map(|failure| failure.attempts),
+        retry_in_seconds: failed.map(|failure| failure.due.saturating_duration_since(Instant::now()).as_secs()),
+        ..bare(state)
     }
 }
 
@@ -250,4 +283,37 @@ async fn request_version(
     connection: &Connection,
 ) -> Option<kube::Result<k8s_openapi::apimachinery::pkg::version::Info>> {
     tokio::time::timeout(PROBE_TIMEOUT, connection.client.apiserver_version()).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+    use crate::Unmeasured;
+    use crate::secret::SecretReader;
+
+    #[tokio::test]
+    async fn report_does_not_wait_for_connections_that_are_being_made() {
+        let hub = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
+        });
+        let hub = Client::new(hub, "n");
+        let secrets = SecretReader { hub, namespace: "n".to_owned(), requires_binding: true };
+        let fetcher = CredentialFetcher { secrets, timeout: PROBE_TIMEOUT, metrics: Arc::new(Unmeasured) };
+        let connections = Connections::new(fetcher, Fence::default());
+        let slot = |name: &str| {
+            connections.slot(&ClusterProfileReference { namespace: "n".to_owned(), name: name.to_owned() })
+        };
+        let (_new, busy) = (slot("new"), slot("busy"));
+        let _connecting = busy.lock().await;
+        let report = |cluster: &str, state| ConnectionReport {
+            cluster: cluster.to_owned(),
+            state,
+            ..ConnectionReport::default()
+        };
+        let expected = [report("n/busy", ConnectionState::Connecting), report("n/new", ConnectionState::Disconnected)];
+        assert_eq!(connections.report(), expected);
+    }
 }

@@ -5,10 +5,12 @@
 //! runs credential plugins, [`secret`] is the built-in provider ([`binding`] decides who gets which
 //! Secret, [`named_secrets`] finds those that a plugin could read), [`credential`] caches
 //! credentials, [`transport`] is the HTTP client (with [`tls`]; [`connector`]: TCP and proxies),
-//! and [`connections`] keeps one connection per spoke, which [`identity`] tells apart.
+//! and [`connections`] keeps one connection per spoke, which [`identity`] tells apart;
+//! [`connection_report`] is its state for people.
 
 pub mod address;
 mod binding;
+pub mod connection_report;
 pub mod connections;
 mod connector;
 pub mod credential;

@@ -3,9 +3,10 @@
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`gate`]: what it sends on a condition, [`fence`]: on that of a Lease) and [`user`]
 //! that of a user, [`identity`] has user agent and field manager, [`untyped`] and [`watch`] read
-//! objects, [`inventory`] those of the Cluster Inventory API, [`body`] limits responses,
-//! [`backoff`] says when to try again ([`constant_backoff`]: of a watch), [`error_text`] formats
-//! errors, `connect_error` those of connections, [`json_response`] answers in JSON.
+//! objects ([`watch_activity`]: how that goes), [`inventory`] those of the Cluster Inventory API,
+//! [`body`] limits responses, [`backoff`] says when to try again ([`constant_backoff`]: of a
+//! watch), [`error_text`] formats errors, `connect_error` those of connections, [`json_response`]
+//! answers in JSON.
 
 pub mod access;
 pub mod admin;
@@ -32,6 +33,7 @@ pub mod trace;
 pub mod untyped;
 pub mod user;
 pub mod watch;
+pub mod watch_activity;
 
 pub use error_text::error_text;
 
