@@ -2,7 +2,7 @@
 //! or credential source changes. A spoke that fails backs off; callers get the last error
 //! meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -179,13 +179,10 @@ impl Connections {
 
     /// The state of each connection, by cluster, without waiting for those that are being made.
     pub fn report(&self) -> Vec<ConnectionReport> {
-        let slots: Vec<(ClusterProfileReference, Slot)> = {
-            let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-            slots.iter().map(|(reference, slot)| (reference.clone(), Arc::clone(slot))).collect()
-        };
-        let mut all: Vec<_> = slots.iter().map(|(reference, slot)| report(reference, slot)).collect();
-        all.sort_by(|one, other| one.cluster.cmp(&other.cluster));
-        all
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots: BTreeMap<ClusterProfileReference, Slot> =
+            slots.iter().map(|(reference, slot)| (reference.clone(), Arc::clone(slot))).collect();
+        slots.iter().map(|(reference, slot)| report(reference, slot)).collect()
     }
 
     fn slot(&self, reference: &ClusterProfileReference) -> Slot {
