@@ -51,11 +51,14 @@ build-tests: lint
 	$(call step,build images,tests/package/test-images.sh)
 
 .PHONY: lint
-lint: prerequisites ## Checks formatting, clippy, structure, prose, licenses and bans.
-	$(call step,formatting,cargo fmt --all --check)
+lint: lint-fast ## Checks formatting, structure, prose, clippy, licenses and bans.
 	$(call step,clippy,cargo clippy --workspace --all-targets --quiet -- -D warnings)
-	$(call step,structure and prose,tests/lint.sh)
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else mkdir -p target && echo "skipped: licenses and bans: cargo-deny is not installed (it takes minutes to build: make advisories builds it, and checks them)" | tee -a target/skipped.txt; fi
+
+.PHONY: lint-fast
+lint-fast: prerequisites ## Checks what needs no build: formatting, structure and prose.
+	$(call step,formatting,cargo fmt --all --check)
+	$(call step,structure and prose,tests/lint.sh)
 
 .PHONY: advisories
 advisories: prerequisites ## Compares Cargo.lock with RustSec's advisories; checks licenses and bans. Without a connection, it says skipped.

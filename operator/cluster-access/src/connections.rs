@@ -2,7 +2,7 @@
 //! or credential source changes. A spoke that fails backs off; callers get the last error
 //! meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use knative_operator_client::gate::Gate;
 use kube::Client;
 use tokio::sync::Mutex;
 
+use super::connection_report::{ConnectionReport, ConnectionState};
 use super::credential::{CredentialCache, CredentialFetcher};
 use super::error::{AccessError, Reason};
 use super::identity::cluster_uid;
@@ -177,11 +178,40 @@ impl Connections {
         self.metrics.remove_connection(reference);
     }
 
+    /// The state of each connection, by cluster, without waiting for those that are being made.
+    pub fn report(&self) -> Vec<ConnectionReport> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots: BTreeMap<ClusterProfileReference, Slot> =
+            slots.iter().map(|(reference, slot)| (reference.clone(), Arc::clone(slot))).collect();
+        slots.iter().map(|(reference, slot)| report(reference, slot)).collect()
+    }
+
     fn slot(&self, reference: &ClusterProfileReference) -> Slot {
         if let Some(slot) = self.slots.read().unwrap_or_else(PoisonError::into_inner).get(reference) {
             return Arc::clone(slot);
         }
         Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
+    }
+}
+
+fn report(reference: &ClusterProfileReference, slot: &Mutex<SpokeState>) -> ConnectionReport {
+    let bare = |state| ConnectionReport { cluster: reference.to_string(), state, ..ConnectionReport::default() };
+    // Somebody connects, or probes the connection.
+    let Ok(spoke) = slot.try_lock() else { return bare(ConnectionState::Connecting) };
+    let state = match (&spoke.failed, &spoke.connection) {
+        (Some(_), _) => ConnectionState::Failed,
+        (None, Some(_)) => ConnectionState::Connected,
+        (None, None) => ConnectionState::Disconnected,
+    };
+    let (connection, failed) = (spoke.connection.as_ref(), spoke.failed.as_ref());
+    ConnectionReport {
+        provider: connection.map(|connection| connection.access.source.provider().to_owned()),
+        credential_expires_at: connection.and_then(|c| c.credentials.expires()).map(|time| time.to_string()),
+        used_at: connection.and_then(|c| c.credentials.used_at()).map(|time| time.to_string()),
+        reason: failed.map(|failure| failure.error.reason),
+        attempts: failed.map(|failure| failure.attempts),
+        retry_in_seconds: failed.map(|failure| failure.due.saturating_duration_since(Instant::now()).as_secs()),
+        ..bare(state)
     }
 }
 

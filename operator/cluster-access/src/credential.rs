@@ -4,6 +4,7 @@
 //! not permit that server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -48,6 +49,8 @@ pub struct CredentialCache {
     current: ArcSwap<CachedCredential>,
     /// Time of the last failed renewal; locked while a renewal runs.
     failed_renewal: Mutex<Option<Instant>>,
+    /// When a request needed it last, in seconds since 1970.
+    used_at: AtomicI64,
 }
 
 /// A credential and the time of its request.
@@ -94,7 +97,8 @@ impl CredentialCache {
         if let Some(remedy) = &cached.remedy {
             tracing::warn!(cluster = %cluster, remedy, "the Secret with the credential names no ClusterProfile");
         }
-        Ok(Self { fetcher, cluster, access, current: ArcSwap::from_pointee(cached), failed_renewal: Mutex::default() })
+        let current = ArcSwap::from_pointee(cached);
+        Ok(Self { fetcher, cluster, access, current, failed_renewal: Mutex::default(), used_at: AtomicI64::default() })
     }
 
     /// Whether it may serve a connection of another `access`: if the same plugin got the same
@@ -114,10 +118,22 @@ impl CredentialCache {
         self.current.load().remedy.clone()
     }
 
+    /// When it expires, if it does.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.current.load().credential.expires
+    }
+
+    /// When a request needed it last.
+    pub fn used_at(&self) -> Option<Timestamp> {
+        let seconds = self.used_at.load(Ordering::Relaxed);
+        if seconds == 0 { None } else { Timestamp::from_second(seconds).ok() }
+    }
+
     /// The credential, renewed first if that is due. While it is valid, only the caller that starts
     /// the renewal waits for it.
     pub async fn current(&self) -> Result<Arc<CachedCredential>, AccessError> {
         let (cached, now) = (self.current.load_full(), Timestamp::now());
+        self.used_at.store(now.as_second(), Ordering::Relaxed);
         if !cached.is_due(now) {
             return Ok(cached);
         }

@@ -1,12 +1,13 @@
 //! Why a cluster can't be used.
 
 use knative_operator_base::text::start;
+use serde::Serialize;
 
 /// Maximum length of a message in bytes, since part of it may come from a server.
 const MAX_MESSAGE: usize = 2000;
 
 /// What has to change before a cluster can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Reason {
     /// The provider file has no providers.
     AccessProviderNotConfigured,

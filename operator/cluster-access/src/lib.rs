@@ -44,13 +44,14 @@
 //! provider (`binding` decides who gets which Secret, `named_secrets` finds those that a plugin
 //! could read), [`credential`] caches credentials, [`transport`] is the HTTP client (with `tls`;
 //! `connector`: TCP and proxies), and [`connections`] keeps one connection per cluster, which
-//! [`identity`] tells apart. [`AccessError`] says why a cluster can't be used.
+//! [`identity`] tells apart; [`connection_report`] is its state for people. [`AccessError`] says why a cluster can't be used.
 //!
 //! [KEP-4322]: https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/4322-cluster-inventory
 //! [KEP-5339]: https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/5339-clusterprofile-plugin-credentials
 
 pub mod address;
 mod binding;
+pub mod connection_report;
 pub mod connections;
 mod connector;
 pub mod credential;

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::{Gate, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::fleet::stage::{StageSettings, Stages};
+use knative_operator_shared::fleet::stage::{InvalidStages, StageSettings, Stages};
 use serde::Serialize;
 
 use super::plan::{Change, DEFERRED, PlannedChange, is_owned};
@@ -64,8 +64,8 @@ pub fn stages(
     fleet: &KnativeFleet,
     changes: &[PlannedChange],
     status: &KnativeFleetStatus,
-) -> Result<Vec<PlannedStage>, String> {
-    let stages = Stages::of(&fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))?;
+) -> Result<Vec<PlannedStage>, InvalidStages> {
+    let stages = Stages::of(&fleet.spec.rollout)?;
     let gates = fleet.spec.rollout.stages.iter().map(|stage| stage.gates.as_slice()).chain([&[][..]]);
     let planned = stages.settings().iter().zip(gates).map(|(stage, gates)| PlannedStage {
         last_seconds: last(status, &stage.name),

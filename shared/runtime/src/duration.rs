@@ -5,15 +5,20 @@ use std::time::Duration;
 /// Longest duration. Added to any time, it overflows no clock.
 pub const MAX: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
 
+/// A text is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a duration such as 10s, 1m30s or 500ms")]
+pub struct InvalidDuration(String);
+
 /// Parses a number of seconds or a duration, as kubectl does for `--request-timeout`.
-pub fn seconds_or_duration(text: &str) -> Result<Duration, String> {
+pub fn seconds_or_duration(text: &str) -> Result<Duration, InvalidDuration> {
     text.parse().map_or_else(|_| duration(text), |seconds| Ok(Duration::from_secs(seconds).min(MAX)))
 }
 
 /// Parses a duration in Go's format: numbers with units from `ms` to `h`, such as `1m30s`. A longer
 /// one than [`MAX`] becomes that.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("\"{text}\" is not a duration such as 10s, 1m30s or 500ms");
+pub fn duration(text: &str) -> Result<Duration, InvalidDuration> {
+    let invalid = || InvalidDuration(text.to_owned());
     let mut rest = text;
     let mut total = Duration::ZERO;
     if rest.is_empty() {

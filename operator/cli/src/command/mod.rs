@@ -1,12 +1,13 @@
 //! Flags and subcommands: those of the operator itself (the default in a Pod), `render`, `lint`,
 //! `images`, `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit`, `preflight`
-//! and `version` against one.
+//! and `version` against one, `debug` against a Pod of the operator.
 
 mod access_args;
 mod audit;
 mod check;
 mod commands;
 mod complete;
+mod debug;
 mod diff;
 mod files;
 mod fleet;
@@ -48,6 +49,7 @@ use knative_operator_shared::{crd, fleet_crd};
 
 use self::audit::AuditArgs;
 use self::check::CheckArgs;
+use self::debug::DebugArgs;
 use self::diff::DiffArgs;
 use self::fleet::FleetArgs;
 use self::images::ImagesArgs;
@@ -135,6 +137,12 @@ enum Command {
     Ui(UiArgs),
     /// Plans, observes and controls rollouts of KnativeFleets.
     Fleet(FleetArgs),
+    /// Prints what an operator does, as JSON: its tasks, watches, connections, Leases, limits and
+    /// fleets, without credentials. Connects to a Pod of the operator, such as by a kubectl
+    /// port-forward; the chart needs the values metrics.secure and metrics.debug.
+    ///
+    /// Exit status: 0 printed, 2 error.
+    Debug(DebugArgs),
     /// Waits until URLs answer with success; `helm test` runs it.
     #[command(hide = true)]
     Check(CheckArgs),
@@ -235,6 +243,7 @@ impl Args {
             Some(Command::Upgrade(args)) => upgrade::run(&args),
             Some(Command::Ui(args)) => ui::run(args),
             Some(Command::Wait(args)) => wait::run(&args),
+            Some(Command::Debug(args)) => debug::run(&args),
             Some(Command::Check(args)) => check::run(&args),
             Some(Command::Lint(args)) => lint::run(&args),
             Some(Command::Completions { shell }) => manual::completions(shell),

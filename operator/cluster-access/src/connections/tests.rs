@@ -82,6 +82,19 @@ fn reference() -> ClusterProfileReference {
 }
 
 #[tokio::test]
+async fn report_does_not_wait_for_connections_that_are_being_made() {
+    let connections = connections(LIMIT);
+    let slot =
+        |name: &str| connections.slot(&ClusterProfileReference { namespace: "n".to_owned(), name: name.to_owned() });
+    let (_new, busy) = (slot("new"), slot("busy"));
+    let _connecting = busy.lock().await;
+    let report =
+        |cluster: &str, state| ConnectionReport { cluster: cluster.to_owned(), state, ..ConnectionReport::default() };
+    let expected = [report("n/busy", ConnectionState::Connecting), report("n/new", ConnectionState::Disconnected)];
+    assert_eq!(connections.report(), expected);
+}
+
+#[tokio::test]
 async fn provider_may_take_longer_than_the_api_server() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();

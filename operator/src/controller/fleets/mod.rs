@@ -92,6 +92,7 @@ pub async fn run(cx: Arc<Context>) {
             }
             exists
         });
+        cx.diagnostics.keep_fleets(|key| store.fleets.contains_key(key));
         due.retain(|key, _| store.fleets.contains_key(key));
         selections.retain(|key| store.fleets.contains_key(key));
         let soon = rest.next(now);
@@ -135,6 +136,7 @@ pub async fn run(cx: Arc<Context>) {
                 Next::After(delay) => Some(delay),
                 Next::Retry => Some(RETRY),
             };
+            cx.diagnostics.passed(&key, spent, delay);
             let before = selections.unpermitted.insert(key.clone(), state.unpermitted.clone()).unwrap_or_default();
             if before != state.unpermitted {
                 // Others may have what this fleet may not.

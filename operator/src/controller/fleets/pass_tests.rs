@@ -33,6 +33,7 @@ use crate::controller::events::Events;
 use crate::controller::hub_changes::HubChanges;
 use crate::controller::registry::Registry;
 use crate::controller::render_cache::RenderCache;
+use crate::diagnostics::Diagnostics;
 use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
@@ -132,6 +133,7 @@ fn context(hub: &Client) -> (Arc<Context>, Exported) {
         go_operator: GoOperator::default(),
         events: Events::start(hub.clone(), "operator".to_owned()),
         metrics,
+        diagnostics: Diagnostics::default(),
         poll_interval: LIMIT,
         shards: 1,
         reconcile_permits: ReconcilePermits::new(1),

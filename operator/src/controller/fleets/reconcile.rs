@@ -9,7 +9,7 @@ use knative_operator_rules::authorization::fleet_users;
 use knative_operator_rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::content;
-use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
+use knative_operator_shared::fleet::stage::{InvalidStages, REMOVAL, Stages};
 use knative_operator_shared::label::{CHANGED_BY, FLEET_VERSION, GROUP};
 use serde_json::{Value, json};
 
@@ -89,17 +89,16 @@ async fn pass(
     }
     let stages = match stages_of(stored) {
         Ok(stages) => stages,
-        Err(message) => {
-            let status = status::invalid(&state.stored_status(fleet), meta.generation, &message, now());
+        Err(invalid) => {
+            let status = status::invalid(&state.stored_status(fleet), meta.generation, &invalid.to_string(), now());
             return publish(cx, fleet, state, status).await;
         }
     };
     let without_finalizer = withheld::keep_finalizer(cx, fleet).await?;
-    let located = cx
-        .profiles
-        .all()
-        .map_err(|error| error.to_string())
-        .and_then(|(versions, all)| Ok((selections.of(fleet, store, (versions, &all))?, versions, all)));
+    let located = cx.profiles.all().map_err(|error| error.to_string()).and_then(|(versions, all)| {
+        let selected = selections.of(fleet, store, (versions, &all)).map_err(|error| error.to_string())?;
+        Ok((selected, versions, all))
+    });
     let (selected, profile_versions, all_profiles) = match located {
         Ok(located) => located,
         Err(message) => return stop(cx, fleet, state, &message).await,
@@ -294,23 +293,34 @@ fn requested_by(fleet: &KnativeFleet, old: &KnativeFleetStatus, new: &KnativeFle
     user.filter(|_| is_changed).map(|user| fleet_users::shown(user))
 }
 
-/// The stages of a fleet that can be rolled out, or why it can't.
-fn stages_of(stored: &StoredFleet) -> Result<Stages, String> {
-    if let Some(unreadable) = &stored.unreadable {
-        return Err(leave::describe(unreadable, &stored.fleet));
-    }
-    check(&stored.fleet)?;
-    Stages::of(&stored.fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))
+/// Why a fleet can't be rolled out.
+#[derive(Debug, thiserror::Error)]
+enum InvalidFleet {
+    /// This version can't read it; with what that means for its clusters.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It violates rules that a rollout needs.
+    #[error("{}", joined(.0))]
+    Violations(Vec<Violation>),
+    #[error(transparent)]
+    Stages(#[from] InvalidStages),
 }
 
-/// Checks whether `fleet` can be rolled out.
-fn check(fleet: &KnativeFleet) -> Result<(), String> {
-    let mut violations = validate_fleet(fleet, &FleetContext::default());
-    violations.retain(|violation| REQUIRED_OF_FLEETS.contains(&violation.rule));
-    if violations.is_empty() {
-        return Ok(());
+fn joined(violations: &[Violation]) -> String {
+    violations.iter().map(Violation::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The stages of a fleet that can be rolled out, or why it can't.
+fn stages_of(stored: &StoredFleet) -> Result<Stages, InvalidFleet> {
+    if let Some(unreadable) = &stored.unreadable {
+        return Err(InvalidFleet::Unreadable(leave::describe(unreadable, &stored.fleet)));
     }
-    Err(violations.iter().map(Violation::to_string).collect::<Vec<_>>().join("; "))
+    let mut violations = validate_fleet(&stored.fleet, &FleetContext::default());
+    violations.retain(|violation| REQUIRED_OF_FLEETS.contains(&violation.rule));
+    if !violations.is_empty() {
+        return Err(InvalidFleet::Violations(violations));
+    }
+    Ok(Stages::of(&stored.fleet.spec.rollout)?)
 }
 
 fn now() -> Timestamp {
