@@ -2,9 +2,10 @@
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`fence`]: what it sends on the condition of a Lease) and [`user`] that of a user,
-//! [`untyped`] reads objects, [`constant_backoff`] says when to try a watch again, [`watch_activity`]
-//! is what a watch does, `connect_error` formats errors of connections, [`json_response`] answers in JSON. What is not of our processes
-//! is in [`knative_operator_client`], and here, too.
+//! [`untyped`] reads objects, [`constant_backoff`] says when to try a watch again,
+//! [`watch_activity`] is what a watch does, `connect_error` formats errors of connections,
+//! [`json_response`] answers in JSON. What is not of our processes is in
+//! [`knative_operator_client`], and here, too.
 
 pub mod access;
 pub mod admin;
