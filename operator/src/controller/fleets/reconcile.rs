@@ -188,7 +188,8 @@ async fn pass(
     let (measured, next_gate) = measuring.advance(cx, &mut state.gates);
     measured.iter().for_each(|cluster| state.timers.suspend(cluster));
     let written = apply::write_all(cx, &observation, &input, &decision, state).await;
-    let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
+    let counting = &input.counting();
+    let installed = Installed { children: &children, unselected: &unselected, counting, profiles: &all_profiles };
     let approved = |name: &str| approvals.contains_key(&(name.to_owned(), REMOVAL.to_owned()));
     let Removals { decision: removal, mut failed, is_partial } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;
