@@ -76,4 +76,5 @@ pub mod transitions;
 #[cfg(test)]
 mod truth;
 pub mod unknown;
+pub mod unreadable;
 pub mod versions;

@@ -130,7 +130,11 @@ impl member::Contents for Contents<'_> {
 
     fn is_known(&self, revision: &str, cluster: &ClusterProfileReference) -> bool {
         let profile = self.profiles.get(cluster).map(Arc::as_ref);
-        self.revisions.get(revision).is_some_and(|data| are_known(&data.overrides, profile))
+        self.revisions.get(revision).is_some_and(|data| {
+            // A template that an override makes unreadable is none that the revision lacks.
+            let mut components = data.components();
+            are_known(&data.overrides, profile) && components.all(|one| self.of(revision, cluster, one).is_some())
+        })
     }
 
     fn versions(&self, component: Component) -> &[Version] {

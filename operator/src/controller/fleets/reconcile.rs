@@ -20,7 +20,7 @@ use super::gates::{self, Measuring, StageGates};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, used};
+use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, unreadable, used};
 use super::state::{FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
@@ -104,6 +104,9 @@ async fn pass(
         Ok(located) => located,
         Err(message) => return stop(cx, fleet, state, &message).await,
     };
+    if let Some(message) = unreadable(store, fleet, &children, &state.stored_status(fleet)) {
+        return stop(cx, fleet, state, &message).await;
+    }
     let clusters = &selected.clusters;
     children.add_others(fleet, clusters, &cx.registry);
 
