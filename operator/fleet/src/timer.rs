@@ -90,6 +90,15 @@ impl Timers {
         }
     }
 
+    /// Lets no time have passed for `unknown`, in which nothing was known about the clusters.
+    pub fn skip(&mut self, unknown: SignedDuration) {
+        for timer in self.0.values_mut() {
+            for time in [&mut timer.started, &mut timer.phase_started, &mut timer.observed] {
+                *time += unknown;
+            }
+        }
+    }
+
     /// Forgets others than `clusters`.
     pub fn retain<'c>(&mut self, clusters: impl Iterator<Item = &'c ClusterProfileReference>) {
         let clusters: HashSet<_> = clusters.collect();
@@ -146,6 +155,11 @@ mod tests {
         timers.observe(&cluster, 2, ready(1900), seconds(1900));
         let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(2900));
         assert_eq!((elapsed.total, elapsed.in_phase), (seconds(1280), seconds(1000)));
+        // Nor for anything while the clusters are not known.
+        timers.suspend(&cluster);
+        timers.skip(seconds(500));
+        let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(3410));
+        assert_eq!((elapsed.total, elapsed.in_phase), (seconds(1280), seconds(1010)));
         timers.retain(std::iter::empty());
         assert_eq!(timers.observe(&cluster, 2, Phase::NotReady, seconds(999)), Elapsed::default());
     }

@@ -254,6 +254,23 @@ async fn cluster_that_left_in_an_outage_is_not_removed() {
 }
 
 #[tokio::test]
+async fn no_time_passes_in_passes_that_do_not_know_the_clusters() {
+    let (hub, _requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
+    let (cx, _) = context(&hub);
+    let mut invalid: KnativeFleet = serde_json::from_value(fleet("prod")).unwrap();
+    invalid.spec.serving = None;
+    let valid = serde_json::from_value(fleet("prod")).unwrap();
+    let [valid, invalid] = [valid, invalid].map(|fleet| StoredFleet { fleet, unreadable: None });
+    let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+    // ClusterProfiles are not listed yet; then the spec is invalid, for a moment.
+    for (stored, is_known) in [(&valid, false), (&valid, true), (&invalid, false), (&valid, true)] {
+        Box::pin(reconcile::reconcile(&cx, &store, stored, &selections, &mut state)).await;
+        assert_eq!(state.unknown_since.is_none(), is_known);
+        cx.profiles.reset(Vec::from([profile("a", "prod")]));
+    }
+}
+
+#[tokio::test]
 async fn refused_finalizer_keeps_no_status() {
     let refused = |code: u16| {
         move |method: &Method, path: &str| {

@@ -90,6 +90,7 @@ async fn pass(
     let stages = match stages_of(stored) {
         Ok(stages) => stages,
         Err(message) => {
+            state.lose_clusters(uptime());
             let status = status::invalid(&state.stored_status(fleet), meta.generation, &message, now());
             return publish(cx, fleet, state, status).await;
         }
@@ -107,6 +108,7 @@ async fn pass(
     if let Some(message) = unreadable(store, fleet, &children, &state.stored_status(fleet)) {
         return stop(cx, fleet, state, &message).await;
     }
+    state.find_clusters(uptime());
     let clusters = &selected.clusters;
     children.add_others(fleet, clusters, &cx.registry);
 
@@ -282,6 +284,7 @@ async fn mark_failed(
 
 /// Reports with `message` that the clusters are not known. Nothing is written for them.
 async fn stop(cx: &Context, fleet: &KnativeFleet, state: &mut FleetState, message: &str) -> Result<Next, WriteError> {
+    state.lose_clusters(uptime());
     let status = status::unknown(&state.stored_status(fleet), fleet.metadata.generation, message, now());
     publish(cx, fleet, state, status).await
 }

@@ -110,7 +110,7 @@ fn leaving(
     let mut all: BTreeMap<_, _> = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect();
     // The observation begins with the record: a cluster may have waited for it.
     let recorded = all.iter().filter(|(_, one)| one.since.is_some()).map(|(cluster, _)| cluster.clone()).collect();
-    let observed = state.observe_leaving(&recorded, is_paused);
+    let observed = state.observe_leaving(&recorded, is_paused, uptime());
     for (cluster, one) in &mut all {
         one.observed = observed.get(cluster).copied().unwrap_or_default();
     }

@@ -86,8 +86,10 @@ pub struct FleetState {
     pub clusters: Option<HashSet<ClusterProfileReference>>,
     /// Since when this process observes what was removed.
     pub budget: Observed,
+    /// Since when the clusters are not known, as a time since the start of the process.
+    pub unknown_since: Option<SignedDuration>,
     /// Clusters that leave the fleet, and since when this process observes it.
-    leaving: HashMap<ClusterProfileReference, Instant>,
+    leaving: HashMap<ClusterProfileReference, SignedDuration>,
 }
 
 impl FleetState {
@@ -173,12 +175,27 @@ impl FleetState {
         });
     }
 
-    /// How long this process has observed that each of `leaving` leaves. While the fleet is paused,
-    /// no time passes.
+    /// Notes at `now`, a time since the start of the process, that the clusters are not known.
+    pub fn lose_clusters(&mut self, now: SignedDuration) {
+        self.unknown_since.get_or_insert(now);
+    }
+
+    /// Notes at `now` that the clusters are known. While they were not, no time passed for an
+    /// update; as after a pause, those that leave are observed from the start.
+    pub fn find_clusters(&mut self, now: SignedDuration) {
+        if let Some(since) = self.unknown_since.take() {
+            self.timers.skip(now - since);
+            self.leaving.clear();
+        }
+    }
+
+    /// How long this process has observed at `now` that each of `leaving` leaves. While the fleet is
+    /// paused, no time passes.
     pub fn observe_leaving(
         &mut self,
         leaving: &BTreeSet<ClusterProfileReference>,
         is_paused: bool,
+        now: SignedDuration,
     ) -> HashMap<ClusterProfileReference, SignedDuration> {
         if is_paused {
             // Until the next pass, which may be the one after the pause.
@@ -187,8 +204,8 @@ impl FleetState {
         }
         self.leaving.retain(|cluster, _| leaving.contains(cluster));
         let observed = leaving.iter().map(|cluster| {
-            let since = self.leaving.entry(cluster.clone()).or_insert_with(Instant::now);
-            (cluster.clone(), SignedDuration::try_from(since.elapsed()).unwrap_or_default())
+            let since = *self.leaving.entry(cluster.clone()).or_insert(now);
+            (cluster.clone(), now - since)
         });
         observed.collect()
     }
@@ -196,6 +213,7 @@ impl FleetState {
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_fleet::timer::Phase;
     use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
     use serde_json::json;
@@ -227,15 +245,32 @@ mod tests {
     fn no_grace_period_passes_while_the_fleet_is_paused() {
         let leaving = BTreeSet::from([ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }]);
         let mut state = FleetState::default();
-        state.observe_leaving(&leaving, false);
-        std::thread::sleep(Duration::from_millis(2));
-        let mut observed = |is_paused| *state.observe_leaving(&leaving, is_paused).values().next().unwrap();
-        let limit = SignedDuration::from_millis(2);
-        assert!(observed(false) >= limit);
-        assert!(observed(true) < limit);
+        let mut observed = |is_paused, now| {
+            let observed = state.observe_leaving(&leaving, is_paused, SignedDuration::from_secs(now));
+            observed.values().next().unwrap().as_secs()
+        };
+        assert_eq!((observed(false, 10), observed(false, 12), observed(true, 13)), (0, 2, 0));
         // Nothing happens during the pause.
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(observed(false) < limit);
+        assert_eq!((observed(false, 20), observed(false, 21)), (0, 1));
+    }
+
+    #[test]
+    fn no_time_passes_while_the_clusters_are_not_known() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let (leaving, seconds) = (BTreeSet::from([cluster.clone()]), SignedDuration::from_secs);
+        let mut state = FleetState::default();
+        let observe = |state: &mut FleetState, now| {
+            let grace = state.observe_leaving(&leaving, false, seconds(now))[&cluster];
+            let update = state.timers.observe(&cluster, 1, Phase::NotReady, seconds(now));
+            (grace.as_secs(), update.in_phase.as_secs())
+        };
+        assert_eq!((observe(&mut state, 100), observe(&mut state, 110)), ((0, 0), (10, 10)));
+        // Each pass finds that they are not known; the time before the first one counts.
+        [130, 150, 900].into_iter().for_each(|now| state.lose_clusters(seconds(now)));
+        state.find_clusters(seconds(1000));
+        assert_eq!((observe(&mut state, 1000), observe(&mut state, 1005)), ((0, 30), (5, 35)));
+        state.find_clusters(seconds(1006));
+        assert_eq!(observe(&mut state, 1006), (6, 36));
     }
 
     #[test]
