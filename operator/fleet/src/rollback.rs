@@ -50,9 +50,12 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
             let has_slot = !is_finished(member, progress, input);
             let is_free = returning < stage.concurrency(decision.stages[index].clusters);
             let may_return = if has_slot { may_turn_back(member, revision, input) } else { is_free };
-            if may_return && !input.is_paused && input.unknown_revision(member).is_none() {
-                returning += usize::from(!has_slot);
-                writes.extend(member.writes(revision, input.contents));
+            let is_known = input.unknown_revision(member).is_none() && waits_for_report(member, input).is_none();
+            if may_return && !input.is_paused && is_known {
+                let own = member.writes(revision, input.contents);
+                // A deletion that hangs holds no place.
+                returning += usize::from(!has_slot && !own.is_empty());
+                writes.extend(own);
             }
         }
         let is_next = |member: &&Member| {
@@ -94,6 +97,19 @@ pub fn target<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> O
         let is_touched = member.is_touched(input.update, input.current, input.contents);
         before(member, input).filter(|_| is_touched)
     })
+}
+
+/// The revision to which a member has to return when the operator reports the state of its
+/// resources: neither whether it is Ready nor its version is known. Its place ends with its
+/// deadline.
+pub fn waits_for_report<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> Option<&'m str> {
+    let is_reported = member.applied().all(|applied| applied.is_reported);
+    if is_reported || member.gone.is_some() || member.is_skipped || !input.is_rolling_back() {
+        return None;
+    }
+    let is_touched = member.is_touched(input.update, input.current, input.contents);
+    let is_returning = input.other_in_progress(member).is_some_and(|other| other.revision != input.update);
+    before(member, input).filter(|_| is_touched && !is_returning)
 }
 
 /// Whether the update of a member came to an end: also if it failed in an earlier generation.

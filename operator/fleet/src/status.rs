@@ -209,6 +209,13 @@ fn attention<C: Contents>(
             attention.push((2, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
             continue;
         }
+        if let Some(revision) = rollback::waits_for_report(member, input) {
+            let (reason, why) = member.not_ready().unwrap_or_default();
+            let message =
+                clip(&format!("it returns to revision {revision} when its state is known: {why}"), MAX_CLUSTER_MESSAGE);
+            attention.push((2, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+            continue;
+        }
         let (order, reason, message) = match progress {
             Progress::Failed(reason, message) if reason == GATE_FAILED && message.is_empty() => {
                 (0, reason.clone(), gate_failure(old, member))
