@@ -1,6 +1,7 @@
 //! What a decision about a fleet depends on, and the decision.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::ClusterProfileReference;
@@ -42,6 +43,8 @@ pub struct Input<'a, C> {
     pub contents: &'a C,
     /// The time.
     pub now: Timestamp,
+    /// What [`Self::may_install`] says about each stage, once it was asked.
+    pub installable: OnceLock<Vec<bool>>,
 }
 
 /// What to write next, and the state of the rollout.
@@ -139,13 +142,21 @@ impl<C: Contents> Input<'_, C> {
         !stage.needs_approval || self.approvals.contains_key(&(self.update.to_owned(), stage.name.clone()))
     }
 
-    /// Whether new clusters of the stage `index` get `revision`, which was rolled out before. It
-    /// may have passed a stage that needs an approval while that had no clusters; so there, another
+    /// Whether new clusters of the stage `index` get the current revision, if there is one. It may
+    /// have passed a stage that needs an approval while that had no clusters; so there, another
     /// cluster must have it.
-    pub fn may_install(&self, index: usize, revision: &str) -> bool {
-        let has =
-            |member: &Member| member.is_touched(revision, None, self.contents) && member.has(revision, self.contents);
-        !self.stages.settings()[index].needs_approval
-            || self.members.iter().any(|member| member.stage == index && has(member))
+    pub fn may_install(&self, index: usize) -> bool {
+        self.installable.get_or_init(|| self.installable_stages())[index]
+    }
+
+    /// The same for each stage: it is asked for each cluster, and all clusters answer it.
+    fn installable_stages(&self) -> Vec<bool> {
+        let mut stages: Vec<bool> = self.stages.settings().iter().map(|stage| !stage.needs_approval).collect();
+        let Some(current) = self.current else { return stages };
+        for member in self.members {
+            let has = || member.is_touched(current, None, self.contents) && member.has(current, self.contents);
+            stages[member.stage] = stages[member.stage] || has();
+        }
+        stages
     }
 }

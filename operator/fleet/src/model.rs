@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -266,6 +267,7 @@ impl World {
             approvals: &self.approvals,
             contents: &self.contents,
             now: self.now(),
+            installable: OnceLock::new(),
         }
     }
 

@@ -89,7 +89,7 @@ fn may_retry<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decisio
 /// reached.
 fn installs<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision) -> Vec<Write> {
     let current = input.current.filter(|_| input.is_rolling_out() && !input.is_paused);
-    let Some(current) = current.filter(|current| input.may_install(index, current)) else { return Vec::new() };
+    let Some(current) = current.filter(|_| input.may_install(index)) else { return Vec::new() };
     let (stage, report) = (&input.stages.settings()[index], &decision.stages[index]);
     let free = stage.concurrency(report.clusters).saturating_sub(report.updating + report.others);
     let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);

@@ -254,6 +254,7 @@ fn attention<C: Contents>(
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::OnceLock;
 
     use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
     use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -319,6 +320,7 @@ mod tests {
             approvals: &approvals,
             contents: &Nothing,
             now: Timestamp::UNIX_EPOCH,
+            installable: OnceLock::new(),
         };
         let decision = input.decide();
         let all = members.iter().map(|member| member.cluster.clone()).collect();

@@ -20,7 +20,7 @@ impl<C: Contents> Input<'_, C> {
         let is_unknown = |revision: &&str| !self.contents.is_known(revision, &member.cluster);
         if member.is_new() {
             let current = self.current.filter(is_unknown).filter(|_| member.unavailable.is_none());
-            return current.filter(|current| self.may_install(member.stage, current));
+            return current.filter(|_| self.may_install(member.stage));
         }
         if !self.has_failed {
             return None;

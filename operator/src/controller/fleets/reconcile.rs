@@ -1,7 +1,7 @@
 //! One pass over a fleet: observe, decide, write.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -183,6 +183,7 @@ async fn pass(
         approvals: &approvals,
         contents: &contents,
         now: now(),
+        installable: OnceLock::new(),
     };
     let decision = withheld::decide(&input, withheld.as_ref());
     state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
