@@ -29,7 +29,8 @@ pub struct Input<'a, C> {
     pub update: &'a str,
     /// Whether the rollout of the update revision has failed, and is rolled back.
     pub has_failed: bool,
-    /// Generation of the fleet.
+    /// Generation of the fleet since which it rolls this out, and there. Failures are recorded with
+    /// it: a pause, or another change that rolls out nothing else, ends none.
     pub generation: i64,
     /// What happens if too many clusters fail.
     pub on_failure: OnFailure,
@@ -80,11 +81,10 @@ pub struct StageReport {
     pub soaking: usize,
     /// Number of clusters on which another revision is being installed.
     pub others: usize,
-    /// Number of clusters that failed. Those that failed before the last change of the fleet count
-    /// until they are updated.
+    /// Number of clusters that failed. Those that are observed again count until they are updated.
     pub failed: usize,
-    /// Number of those among them that failed since, without those with refused writes: what shows
-    /// that the revision doesn't work.
+    /// Number of those among them that are not observed again, without those with refused writes:
+    /// what shows that the revision doesn't work.
     pub broken: usize,
     /// Number of clusters that were not healthy when it was their turn, or are skipped.
     pub deferred: usize,

@@ -36,8 +36,8 @@ impl World {
             let is_observed = member.hub_fault.is_none() && !member.is_skipped && !self.gone.contains_key(&index);
             if is_ready || !is_observed {
                 truth.not_ready = None;
-                // After the rollout, and after a change of the fleet, it has recovered when it was
-                // Ready for as long as an update.
+                // After the rollout, and after another try, it has recovered when it was Ready for
+                // as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
                 let may_recover = is_complete || truth.is_forgiven;
                 let is_fine = truth.ready.is_some_and(|since| now - since >= soak) && truth.is_done(soak);
@@ -135,7 +135,7 @@ impl World {
         self.members.iter().enumerate().filter(move |(index, _)| counts(*index) && self.stage(*index) == stage)
     }
 
-    /// Whether a gate failed, and was not measured again with success after a change of the fleet.
+    /// Whether a gate failed, and was not measured again with success.
     fn has_failed_gates(&self, index: usize) -> bool {
         let of_update = self.members[index].of_update(self.update);
         let mut outcomes = of_update.filter_map(|applied| applied.outcome.as_ref());

@@ -96,6 +96,7 @@ pub struct World {
     pub on_failure: OnFailure,
     pub paused: bool,
     pub approvals: Approved,
+    /// The generation of the fleet since which it rolls this out.
     pub generation: i64,
     /// Clusters that left, or whose ClusterProfile vanished.
     pub gone: BTreeMap<usize, Gone>,

@@ -165,14 +165,14 @@ fn set(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, state: State, 
     }
 }
 
-/// What is known about a cluster that failed before the last change of the fleet.
+/// What is known about a cluster that failed, and is observed again.
 fn observed_again(member: &Member) -> String {
     let state = match (member.not_ready(), &member.gates) {
         (Some((_, message)), _) => message,
         (None, Gates::Pending(why) | Gates::Unknown(why)) => why.clone(),
         (None, _) => "it is Ready".to_owned(),
     };
-    format!("it failed before the last change of the fleet, and is observed again: {state}")
+    format!("it failed before, and is observed again: {state}")
 }
 
 /// The message about a cluster whose gates failed: after a restart, only the status `old` has it.

@@ -159,8 +159,7 @@ async fn pass(
     let stage_gates = gates::of_stages(&fleet.spec.rollout);
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
-    let rollout = (update.as_str(), current, since);
-    let members = members(&observation, all, (rollout, generation), &stage_gates, state);
+    let members = members(&observation, all, (update.as_str(), current, since), &stage_gates, state);
     state.forget_others(clusters, &children);
 
     let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
@@ -176,7 +175,7 @@ async fn pass(
         current,
         update: &update,
         has_failed,
-        generation,
+        generation: approval::of_failures(since),
         on_failure: fleet.spec.rollout.on_failure,
         is_paused: fleet.spec.rollout.paused,
         pause: &pause,
@@ -232,15 +231,16 @@ async fn pass(
 }
 
 /// The clusters among `all` that count, in the rollout of a revision after another one since a
-/// generation of the fleet, which now has another one.
+/// generation of the fleet.
 fn members<'c>(
     observation: &Observation<'_>,
     all: impl Iterator<Item = (&'c ClusterProfileReference, Option<Gone>)>,
-    ((update, current, since), generation): ((&str, Option<&str>, i64), i64),
+    (update, current, since): (&str, Option<&str>, i64),
     gates: &[Arc<StageGates>],
     state: &mut FleetState,
 ) -> Vec<Member> {
     let (contents, skipped) = (observation.contents, child::skipped(update, since));
+    let generation = approval::of_failures(since);
     let mut members = Vec::new();
     for (cluster, gone) in all {
         let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
@@ -256,8 +256,8 @@ fn members<'c>(
     members
 }
 
-/// How long `member` has been in its state, in the rollout of a revision after another one to the
-/// fleet in a generation.
+/// How long `member` has been in its state, in the rollout of a revision after another one that
+/// records failures with a generation.
 fn observe(
     member: &Member,
     (update, current, generation): (&str, Option<&str>, i64),
