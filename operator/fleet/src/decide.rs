@@ -63,6 +63,7 @@ impl<C: Contents> Input<'_, C> {
                 }
                 // A former failure counts no longer, and no later stage starts before its end.
                 Progress::Soaking(_) => report.soaking += 1,
+                Progress::Updated if self.is_unstored(member) => report.soaking += 1,
                 Progress::Updated => report.updated += 1,
                 Progress::Failed(..) => {
                     report.failed += 1;

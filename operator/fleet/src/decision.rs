@@ -77,7 +77,7 @@ pub struct StageReport {
     pub updated: usize,
     /// Number of clusters that are being updated.
     pub updating: usize,
-    /// Number of clusters that soak.
+    /// Number of clusters that soak, or whose success is not stored yet.
     pub soaking: usize,
     /// Number of clusters on which another revision is being installed.
     pub others: usize,

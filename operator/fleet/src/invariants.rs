@@ -10,6 +10,7 @@ use super::gates::{GATE_FAILED, Gates};
 use super::member::{Change, Member};
 use super::model::World;
 use super::outcome::Outcome;
+use super::progress::Progress;
 use super::truth::DEADLINE;
 
 impl World {
@@ -102,6 +103,7 @@ impl World {
                 self.check_stage_before(earlier);
             }
         }
+        self.check_stored(decision, &begun);
         self.check_concurrency(decision, &begun);
         self.check_rollback(decision);
         self.check_uninstalled(decision);
@@ -206,6 +208,28 @@ impl World {
         let is_lost = all == 0 && is_rolling_out && self.had_clusters.contains(name);
         assert!(!is_lost, "stage {stage} was skipped when its clusters were gone");
         assert!(all == 0 || proven > 0, "the next stage was begun before any cluster of stage {stage} was updated");
+    }
+
+    /// "An operator that is killed forgets no success": no later stage begins, and no rollout is
+    /// complete, with the decision that records it.
+    fn check_stored(&self, decision: &Decision, begun: &[usize]) {
+        let observed = self.observed();
+        let stage = |index: &usize| {
+            let member = observed.iter().find(|member| member.cluster == self.members[*index].cluster);
+            member.map(|member| member.stage)
+        };
+        for (member, progress) in observed.iter().zip(&decision.progress) {
+            let records = decision
+                .writes
+                .iter()
+                .any(|write| write.cluster == member.cluster && write.change == Change::Record(Outcome::Succeeded));
+            let follows = decision.is_complete || begun.iter().any(|index| stage(index) > Some(member.stage));
+            assert!(
+                *progress != Progress::Updated || !records || !follows,
+                "something follows from the success of {:?}, which is not stored",
+                member.cluster
+            );
+        }
     }
 
     /// "At most `maxConcurrent` clusters are updated at the same time."
