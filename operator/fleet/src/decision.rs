@@ -125,6 +125,15 @@ impl<C: Contents> Input<'_, C> {
         self.has_failed && self.is_rolling_out()
     }
 
+    /// The indices of the members in each stage.
+    pub fn by_stage(&self) -> Vec<Vec<usize>> {
+        let mut stages = vec![Vec::new(); self.stages.settings().len()];
+        for (index, member) in self.members.iter().enumerate() {
+            stages[member.stage].push(index);
+        }
+        stages
+    }
+
     /// What the progress of `member` depends on.
     pub fn target(&self, member: &Member) -> Target<'_, C> {
         Target {

@@ -204,8 +204,9 @@ impl World {
             member.keep_stage(&self.stages, self.update, current, &self.contents);
         }
         members.retain(|member| member.counts(self.update, current, &self.contents));
-        let present = || members.iter().filter(|member| member.gone.is_none());
-        self.timers.borrow_mut().retain(present().map(|member| &member.cluster));
+        let here = members.iter().filter(|member| member.gone.is_none()).map(|member| member.cluster.clone());
+        let here: BTreeSet<_> = here.collect();
+        self.timers.borrow_mut().retain(|cluster| here.contains(cluster));
         for member in members.iter_mut().filter(|member| member.gone.is_none()) {
             let revision = member.other_in_progress(self.update, current, &self.contents).unwrap_or(self.update);
             let (phase, written) = (member.phase(revision, &self.contents), member.written(self.generation));

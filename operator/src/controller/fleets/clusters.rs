@@ -21,7 +21,15 @@ type Located = Result<Arc<Selected>, String>;
 pub struct Selected {
     /// In their order.
     pub clusters: Vec<ClusterProfileReference>,
-    set: HashSet<ClusterProfileReference>,
+    /// The same: a pass asks about each cluster.
+    pub set: HashSet<ClusterProfileReference>,
+}
+
+impl From<Vec<ClusterProfileReference>> for Selected {
+    fn from(clusters: Vec<ClusterProfileReference>) -> Self {
+        let set = clusters.iter().cloned().collect();
+        Self { clusters, set }
+    }
 }
 
 /// What a selection was computed from.
@@ -68,10 +76,7 @@ impl Selections {
         match known.get(&key(fleet)) {
             Some((of, selected)) if *of == basis => selected.clone(),
             _ => {
-                let selected = clusters(fleet, store, profiles).map(|clusters| {
-                    let set = clusters.iter().cloned().collect();
-                    Arc::new(Selected { clusters, set })
-                });
+                let selected = clusters(fleet, store, profiles).map(|clusters| Arc::new(Selected::from(clusters)));
                 known.insert(key(fleet), (basis, selected.clone()));
                 selected
             }

@@ -70,8 +70,7 @@ impl<'a> Contents<'a> {
     }
 
     /// Forgets what was computed for revisions that are gone, and for others than `clusters`.
-    pub fn forget_others(&self, clusters: &[ClusterProfileReference]) {
-        let clusters: HashSet<_> = clusters.iter().collect();
+    pub fn forget_others(&self, clusters: &HashSet<ClusterProfileReference>) {
         self.cache().retain(|cluster, known| {
             known.contents.retain(|(revision, ..)| self.revisions.contains_key(revision.as_str()));
             clusters.contains(cluster)
@@ -216,7 +215,7 @@ mod tests {
             assert!(both.of("old", cluster, Component::Serving).is_some());
             assert!(both.of("new", cluster, Component::Serving).is_some());
         }
-        contents(&["new"]).forget_others(&clusters[..1]);
+        contents(&["new"]).forget_others(&HashSet::from([clusters[0].clone()]));
         let cache = cache.lock().unwrap();
         let known: Vec<_> = cache[&clusters[0]].contents.iter().map(|(revision, ..)| revision.as_str()).collect();
         assert_eq!((cache.len(), known), (1, vec!["new"]));

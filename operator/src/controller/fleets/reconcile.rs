@@ -21,7 +21,7 @@ use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
 use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, unreadable, used};
-use super::state::{FleetState, Next, REFUSED_RETRY, RETRY, uptime};
+use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
 use super::{apply, leave, withheld};
@@ -110,7 +110,7 @@ async fn pass(
     }
     state.find_clusters(uptime());
     let clusters = &selected.clusters;
-    children.add_others(fleet, clusters, &cx.registry);
+    children.add_others(fleet, &selected, &cx.registry);
 
     let versions =
         Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
@@ -132,10 +132,11 @@ async fn pass(
     let components =
         components(&children, &contents.revisions, &used(&children, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
-    let unselected = leave::unselected(&children, clusters, &all_profiles);
+    let unselected = leave::unselected(&children, &selected, &all_profiles);
     let observed = clusters.iter().chain(unselected.gone().map(|(cluster, _)| cluster));
     let claims = selections.claims(fleet, store, (profile_versions, &all_profiles), &observed);
-    let concerned: HashSet<_> = observed.chain(children.own.keys().map(|(cluster, _)| cluster)).cloned().collect();
+    let others = unselected.gone().map(|(cluster, _)| cluster).chain(children.own.keys().map(|(cluster, _)| cluster));
+    let others: HashSet<_> = others.filter(|cluster| !selected.set.contains(*cluster)).cloned().collect();
     let shared = shared(&children, clusters);
     let observation = Observation {
         fleet,
@@ -160,7 +161,7 @@ async fn pass(
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
     let members = members(&observation, all, (update.as_str(), current, since), &stage_gates, state);
-    state.forget_others(clusters, &children);
+    state.forget_others(&selected.set, &children);
 
     let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
     let has_failed = failed.contains(&update);
@@ -211,9 +212,9 @@ async fn pass(
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
     failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);
     let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);
-    contents.forget_others(clusters);
+    contents.forget_others(&selected.set);
     drop(contents);
-    (state.contents, state.clusters) = (cache, Some(concerned));
+    (state.contents, state.clusters) = (cache, Some(Clusters { selected: Arc::clone(&selected), others }));
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty() || withheld.is_some()).then_some(REFUSED_RETRY);

@@ -78,6 +78,9 @@ pub fn unreadable(
     children: &Children,
     status: &KnativeFleetStatus,
 ) -> Option<String> {
+    if store.unreadable_revisions.is_empty() {
+        return None;
+    }
     let KnativeFleetStatus { current_revision, update_revision, .. } = status;
     let used = used(children, "", [current_revision, update_revision]);
     let meta = &fleet.metadata;

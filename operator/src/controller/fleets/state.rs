@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 
+use super::clusters::Selected;
 use super::contents;
 use super::gates::Runs;
 use super::observe::{self, ChildKey, Children};
@@ -50,6 +51,21 @@ pub enum Next {
     Retry,
 }
 
+/// The clusters of a fleet.
+#[derive(Debug)]
+pub struct Clusters {
+    /// Those that it selects.
+    pub selected: Arc<Selected>,
+    /// Others with a resource of the fleet.
+    pub others: HashSet<ClusterProfileReference>,
+}
+
+impl Clusters {
+    fn has(&self, cluster: &ClusterProfileReference) -> bool {
+        self.selected.set.contains(cluster) || self.others.contains(cluster)
+    }
+}
+
 /// What is kept between passes. Nothing of it is needed after a restart.
 #[derive(Default)]
 pub struct FleetState {
@@ -83,7 +99,7 @@ pub struct FleetState {
     /// Measurements of gates.
     pub gates: Runs,
     /// The clusters whose changes concern the fleet; all, unless the last pass went to its end.
-    pub clusters: Option<HashSet<ClusterProfileReference>>,
+    pub clusters: Option<Clusters>,
     /// Since when this process observes what was removed.
     pub budget: Observed,
     /// Since when the clusters are not known, as a time since the start of the process.
@@ -120,8 +136,8 @@ impl FleetState {
     }
 
     /// Forgets others than `clusters` and `children`.
-    pub fn forget_others(&mut self, clusters: &[ClusterProfileReference], children: &Children) {
-        self.timers.retain(clusters.iter());
+    pub fn forget_others(&mut self, clusters: &HashSet<ClusterProfileReference>, children: &Children) {
+        self.timers.retain(|cluster| clusters.contains(cluster));
         self.observed.retain(|key, _| children.own.contains_key(key));
         self.repairs.retain(|key| children.own.contains_key(key));
     }
@@ -138,8 +154,8 @@ impl FleetState {
 
     /// Whether `changes` on the hub concern the fleet, which has the uid `uid`.
     pub fn is_concerned(&self, uid: &str, changes: &Changes) -> bool {
-        let are_concerned = |clusters: &HashSet<_>| {
-            !clusters.is_disjoint(&changes.clusters) || !clusters.is_disjoint(&changes.relabeled)
+        let are_concerned = |clusters: &Clusters| {
+            changes.clusters.iter().chain(&changes.relabeled).any(|cluster| clusters.has(cluster))
         };
         changes.any || changes.owners.contains(uid) || self.clusters.as_ref().is_none_or(are_concerned)
     }
@@ -252,6 +268,20 @@ mod tests {
         assert_eq!((observed(false, 10), observed(false, 12), observed(true, 13)), (0, 2, 0));
         // Nothing happens during the pause.
         assert_eq!((observed(false, 20), observed(false, 21)), (0, 1));
+    }
+
+    #[test]
+    fn changes_of_its_clusters_concern_a_fleet() {
+        let cluster = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+        let of = |name: &str| Changes { clusters: [cluster(name)].into(), ..Changes::default() };
+        let mut state = FleetState::default();
+        assert!(state.is_concerned("7", &of("c")), "before the first pass");
+        let selected = Arc::new(Selected::from(vec![cluster("a")]));
+        state.clusters = Some(Clusters { selected, others: [cluster("b")].into() });
+        assert_eq!(["a", "b", "c"].map(|name| state.is_concerned("7", &of(name))), [true, true, false]);
+        let relabeled = Changes { relabeled: [cluster("a")].into(), ..Changes::default() };
+        let owned = Changes { owners: ["7".to_owned()].into(), ..of("c") };
+        assert!(state.is_concerned("7", &relabeled) && state.is_concerned("7", &owned));
     }
 
     #[test]
