@@ -68,7 +68,7 @@ mod tests {
         let back = Leaving { is_installed: true, ..Leaving::default() };
         let decision = decide(back.clone(), now);
         assert_eq!((decision.remove.len(), decision.since), (0, Some(now)));
-        // It is told until when, and removed after it.
+        // The decision has its end, and removes it then.
         let left = Leaving { since: Some(now), ..back };
         assert_eq!(decide(left.clone(), now).until, Some(now + GRACE_PERIOD));
         let left = Leaving { observed: GRACE_PERIOD, ..left };

@@ -212,7 +212,7 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
     (type_, true, "GracePeriod", message)
 }
 
-/// Which clusters left and stay, whatever the time, and until when; empty if there are none.
+/// Which clusters left and stay for longer than a grace period, and why; empty if none do.
 fn stay(leavers: &Leavers<'_>) -> String {
     let RemovalDecision { protected, unavailable, .. } = leavers.decision;
     let names = |clusters: &BTreeSet<ClusterProfileReference>| named(&clusters.iter().collect::<Vec<_>>());

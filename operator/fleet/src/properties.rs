@@ -62,8 +62,8 @@ proptest! {
             world.act(action);
             world.settle();
         }
-        // All faults end, and a person resumes the rollout, and asks for another try of what failed.
-        // Clusters that are ahead of a restored hub need one as well.
+        // All faults end, and a person resumes the rollout, and asks for another try of what
+        // failed. Clusters that are ahead of a restored hub need one as well.
         world.ahead.clear();
         world.act(&Action::Pause(false));
         world.act(&Action::Retry);

@@ -1,6 +1,6 @@
-//! Stored revisions that this version can't read, such as those of a newer one. What such a revision
-//! contains is not guessed: without a part of it, components would be deleted, or changed. A fleet
-//! that uses one stops.
+//! Stored revisions that this version can't read, such as those of a newer one. What such a
+//! revision contains is not guessed: without a part of it, components would be deleted, or changed.
+//! A fleet that uses one stops.
 
 use knative_operator_rules as rules;
 use knative_operator_shared::api::Component;

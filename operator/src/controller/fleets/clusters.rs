@@ -1,6 +1,6 @@
 //! The clusters of fleets.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use knative_operator_runtime::inventory::InventoryKind;
@@ -10,27 +10,12 @@ use knative_operator_shared::fleet::placement::{self, UnknownProperties, dividin
 use knative_operator_shared::fleet::selector::Traits;
 
 use super::observe::ChildKey;
+use super::selected::Selected;
 use super::store::{FleetKey, Store};
 use knative_operator_cluster_access::profiles::{Profiles, Versions};
 
 /// Clusters, or why they are unknown.
 type Located = Result<Arc<Selected>, String>;
-
-/// Clusters that a fleet selects.
-#[derive(Debug, Default)]
-pub struct Selected {
-    /// In their order.
-    pub clusters: Vec<ClusterProfileReference>,
-    /// The same: a pass asks about each cluster.
-    pub set: HashSet<ClusterProfileReference>,
-}
-
-impl From<Vec<ClusterProfileReference>> for Selected {
-    fn from(clusters: Vec<ClusterProfileReference>) -> Self {
-        let set = clusters.iter().cloned().collect();
-        Self { clusters, set }
-    }
-}
 
 /// What a selection was computed from.
 #[derive(Debug, PartialEq)]

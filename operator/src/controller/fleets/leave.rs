@@ -12,10 +12,10 @@ use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
 use kube::Client;
 
-use super::clusters::Selected;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::publish::publish;
+use super::selected::Selected;
 use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};

@@ -10,8 +10,8 @@ use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
 use serde_json::Value;
 
-use super::clusters::Selected;
 use super::contents::Contents;
+use super::selected::Selected;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::child;
 use knative_operator_fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};

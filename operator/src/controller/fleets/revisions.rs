@@ -69,9 +69,9 @@ pub fn own_revisions(cx: &Context, store: &Store, fleet: &KnativeFleet, state: &
     revision::own(all, of(fleet, &status))
 }
 
-/// Why a revision can't be read that `fleet` with `status` rolls out or rolled out last, or that one
-/// of its `children` has or returns to; `None` if all can. Without it, what the clusters have is not
-/// known.
+/// Why a revision can't be read that `fleet` with `status` rolls out or rolled out last, or that
+/// one of its `children` has or returns to; `None` if all can. Without it, what the clusters have
+/// is not known.
 pub fn unreadable(
     store: &Store,
     fleet: &KnativeFleet,

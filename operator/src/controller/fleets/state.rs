@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 
-use super::clusters::Selected;
 use super::contents;
 use super::gates::Runs;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
 use super::repairs::Repairs;
+use super::selected::Selected;
 use crate::controller::hub_changes::Changes;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::budget::Observed;
@@ -205,8 +205,8 @@ impl FleetState {
         }
     }
 
-    /// How long this process has observed at `now` that each of `leaving` leaves. While the fleet is
-    /// paused, no time passes.
+    /// How long this process has observed at `now` that each of `leaving` leaves. While the fleet
+    /// is paused, no time passes.
     pub fn observe_leaving(
         &mut self,
         leaving: &BTreeSet<ClusterProfileReference>,
