@@ -129,6 +129,9 @@ impl FleetState {
 
     /// Forgets the refused writes of clusters that are not in `progress`, or don't wait for them.
     pub fn keep_refused<'c>(&mut self, progress: impl Iterator<Item = (&'c ClusterProfileReference, &'c Progress)>) {
+        if self.refused.is_empty() {
+            return;
+        }
         let is_waiting = |progress: &Progress| progress.is_refused() || matches!(progress, Progress::Updating(_));
         let waiting: HashSet<&ClusterProfileReference> =
             progress.filter(|(_, progress)| is_waiting(progress)).map(|(cluster, _)| cluster).collect();
