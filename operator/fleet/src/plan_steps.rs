@@ -128,10 +128,9 @@ pub fn removal(
     for resource in own {
         let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
         if !selected.contains(&cluster) && exists(&cluster) {
-            let new = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false, is_installed: false };
             // A protected resource can be orphaned.
             let is_kept = fleet.spec.removal.policy == RemovalPolicy::Delete && is_protected(resource.meta());
-            let one = leaving.entry(cluster).or_insert(new);
+            let one = leaving.entry(cluster).or_default();
             one.is_protected |= is_kept;
             one.is_installed |= resource.installed_version().is_some();
         } else if selected.contains(&cluster) && resource.installed_version().is_some() {

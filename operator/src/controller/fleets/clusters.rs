@@ -1,6 +1,6 @@
 //! The clusters of fleets.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use knative_operator_runtime::inventory::InventoryKind;
@@ -11,6 +11,7 @@ use knative_operator_shared::fleet::placement_error::{DecisionError, PlacementEr
 use knative_operator_shared::fleet::selector::Traits;
 
 use super::observe::ChildKey;
+use super::selected::Selected;
 use super::store::{FleetKey, Store};
 use knative_operator_cluster_access::profiles::{Profiles, Versions};
 
@@ -33,14 +34,6 @@ pub enum UnknownClusters {
 
 /// Clusters, or why they are unknown.
 type Located = Result<Arc<Selected>, UnknownClusters>;
-
-/// Clusters that a fleet selects.
-#[derive(Debug, Default)]
-pub struct Selected {
-    /// In their order.
-    pub clusters: Vec<ClusterProfileReference>,
-    set: HashSet<ClusterProfileReference>,
-}
 
 /// What a selection was computed from.
 #[derive(Debug, PartialEq)]
@@ -86,10 +79,7 @@ impl Selections {
         match known.get(&key(fleet)) {
             Some((of, selected)) if *of == basis => selected.clone(),
             _ => {
-                let selected = clusters(fleet, store, profiles).map(|clusters| {
-                    let set = clusters.iter().cloned().collect();
-                    Arc::new(Selected { clusters, set })
-                });
+                let selected = clusters(fleet, store, profiles).map(|clusters| Arc::new(Selected::from(clusters)));
                 known.insert(key(fleet), (basis, selected.clone()));
                 selected
             }

@@ -20,6 +20,7 @@ mod reconcile;
 mod removals;
 mod repairs;
 mod revisions;
+mod selected;
 mod selected_properties;
 mod state;
 mod store;

@@ -232,6 +232,50 @@ async fn refused_deletion_keeps_neither_the_status_nor_other_clusters() {
 }
 
 #[tokio::test]
+async fn cluster_that_left_in_an_outage_is_not_removed() {
+    let (hub, mut requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
+    let (cx, _) = context(&hub);
+    let lost = json!({"metadata": {"name": "b", "namespace": "n"}, "spec": {},
+        "status": {"conditions": [{"type": "ControlPlaneHealthy", "status": "Unknown"}]}});
+    cx.profiles.reset(Vec::from([profile("a", "prod"), serde_json::from_value(lost).unwrap()]));
+    cx.registry.set(resource("b"));
+    let stored = StoredFleet { fleet: serde_json::from_value(fleet("prod")).unwrap(), unreadable: None };
+    let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+    Box::pin(reconcile::reconcile(&cx, &store, &stored, &selections, &mut state)).await;
+    let mut received = Vec::new();
+    while let Ok(request) = requests.try_recv() {
+        received.push(request);
+    }
+    assert!(received.iter().all(|(method, ..)| *method != Method::DELETE), "{received:#?}");
+    // Its grace period, which was over, begins when it is available.
+    let record = received.iter().find(|(_, path, _)| path.ends_with("/knativeservings/b"));
+    let annotations = record.map(|(.., body)| &body["metadata"]["annotations"]).unwrap();
+    assert_eq!(annotations.get(FLEET_LEFT_AT), Some(&Value::Null));
+    let (.., body) = received.iter().rev().find(|request| publishes(request, "prod")).unwrap();
+    let conditions = body["status"]["conditions"].as_array().unwrap();
+    let pending = conditions.iter().find(|condition| condition["type"] == "RemovalPending").unwrap();
+    assert_eq!((&pending["status"], &pending["reason"]), (&json!("True"), &json!("Unavailable")), "{pending}");
+    assert!(pending["message"].as_str().unwrap().contains("n/b"), "{pending}");
+}
+
+#[tokio::test]
+async fn no_time_passes_in_passes_that_do_not_know_the_clusters() {
+    let (hub, _requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
+    let (cx, _) = context(&hub);
+    let mut invalid: KnativeFleet = serde_json::from_value(fleet("prod")).unwrap();
+    invalid.spec.serving = None;
+    let valid = serde_json::from_value(fleet("prod")).unwrap();
+    let [valid, invalid] = [valid, invalid].map(|fleet| StoredFleet { fleet, unreadable: None });
+    let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+    // ClusterProfiles are not listed yet; then the spec is invalid, for a moment.
+    for (stored, is_known) in [(&valid, false), (&valid, true), (&invalid, false), (&valid, true)] {
+        Box::pin(reconcile::reconcile(&cx, &store, stored, &selections, &mut state)).await;
+        assert_eq!(state.unknown_since.is_none(), is_known);
+        cx.profiles.reset(Vec::from([profile("a", "prod")]));
+    }
+}
+
+#[tokio::test]
 async fn refused_finalizer_keeps_no_status() {
     let refused = |code: u16| {
         move |method: &Method, path: &str| {

@@ -1,7 +1,7 @@
 //! One pass over a fleet: observe, decide, write.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -20,8 +20,8 @@ use super::gates::{self, Measuring, StageGates};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, used};
-use super::state::{FleetState, Next, REFUSED_RETRY, RETRY, uptime};
+use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, unreadable, used};
+use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
 use super::{apply, leave, withheld};
@@ -90,6 +90,7 @@ async fn pass(
     let stages = match stages_of(stored) {
         Ok(stages) => stages,
         Err(invalid) => {
+            state.lose_clusters(uptime());
             let status = status::invalid(&state.stored_status(fleet), meta.generation, &invalid.to_string(), now());
             return publish(cx, fleet, state, status).await;
         }
@@ -103,8 +104,12 @@ async fn pass(
         Ok(located) => located,
         Err(message) => return stop(cx, fleet, state, &message).await,
     };
+    if let Some(message) = unreadable(store, fleet, &children, &state.stored_status(fleet)) {
+        return stop(cx, fleet, state, &message).await;
+    }
+    state.find_clusters(uptime());
     let clusters = &selected.clusters;
-    children.add_others(fleet, clusters, &cx.registry);
+    children.add_others(fleet, &selected, &cx.registry);
 
     let versions =
         Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
@@ -126,10 +131,11 @@ async fn pass(
     let components =
         components(&children, &contents.revisions, &used(&children, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
-    let unselected = leave::unselected(&children, clusters, &all_profiles);
+    let unselected = leave::unselected(&children, &selected, &all_profiles);
     let observed = clusters.iter().chain(unselected.gone().map(|(cluster, _)| cluster));
     let claims = selections.claims(fleet, store, (profile_versions, &all_profiles), &observed);
-    let concerned: HashSet<_> = observed.chain(children.own.keys().map(|(cluster, _)| cluster)).cloned().collect();
+    let others = unselected.gone().map(|(cluster, _)| cluster).chain(children.own.keys().map(|(cluster, _)| cluster));
+    let others: HashSet<_> = others.filter(|cluster| !selected.set.contains(*cluster)).cloned().collect();
     let shared = shared(&children, clusters);
     let observation = Observation {
         fleet,
@@ -153,9 +159,8 @@ async fn pass(
     let stage_gates = gates::of_stages(&fleet.spec.rollout);
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
-    let rollout = (update.as_str(), current, since);
-    let members = members(&observation, all, (rollout, generation), &stage_gates, state);
-    state.forget_others(clusters, &children);
+    let members = members(&observation, all, (update.as_str(), current, since), &stage_gates, state);
+    state.forget_others(&selected.set, &children);
 
     let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
     let has_failed = failed.contains(&update);
@@ -170,13 +175,14 @@ async fn pass(
         current,
         update: &update,
         has_failed,
-        generation,
+        generation: approval::of_failures(since),
         on_failure: fleet.spec.rollout.on_failure,
         is_paused: fleet.spec.rollout.paused,
         pause: &pause,
         approvals: &approvals,
         contents: &contents,
         now: now(),
+        installable: OnceLock::new(),
     };
     let decision = withheld::decide(&input, withheld.as_ref());
     state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
@@ -187,7 +193,8 @@ async fn pass(
     let (measured, next_gate) = measuring.advance(cx, &mut state.gates);
     measured.iter().for_each(|cluster| state.timers.suspend(cluster));
     let written = apply::write_all(cx, &observation, &input, &decision, state).await;
-    let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
+    let counting = &input.counting();
+    let installed = Installed { children: &children, unselected: &unselected, counting, profiles: &all_profiles };
     let approved = |name: &str| approvals.contains_key(&(name.to_owned(), REMOVAL.to_owned()));
     let Removals { decision: removal, mut failed, is_partial } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;
@@ -204,9 +211,9 @@ async fn pass(
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
     failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);
     let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);
-    contents.forget_others(clusters);
+    contents.forget_others(&selected.set);
     drop(contents);
-    (state.contents, state.clusters) = (cache, Some(concerned));
+    (state.contents, state.clusters) = (cache, Some(Clusters { selected: Arc::clone(&selected), others }));
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty() || withheld.is_some()).then_some(REFUSED_RETRY);
@@ -224,15 +231,16 @@ async fn pass(
 }
 
 /// The clusters among `all` that count, in the rollout of a revision after another one since a
-/// generation of the fleet, which now has another one.
+/// generation of the fleet.
 fn members<'c>(
     observation: &Observation<'_>,
     all: impl Iterator<Item = (&'c ClusterProfileReference, Option<Gone>)>,
-    ((update, current, since), generation): ((&str, Option<&str>, i64), i64),
+    (update, current, since): (&str, Option<&str>, i64),
     gates: &[Arc<StageGates>],
     state: &mut FleetState,
 ) -> Vec<Member> {
     let (contents, skipped) = (observation.contents, child::skipped(update, since));
+    let generation = approval::of_failures(since);
     let mut members = Vec::new();
     for (cluster, gone) in all {
         let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
@@ -248,8 +256,8 @@ fn members<'c>(
     members
 }
 
-/// How long `member` has been in its state, in the rollout of a revision after another one to the
-/// fleet in a generation.
+/// How long `member` has been in its state, in the rollout of a revision after another one that
+/// records failures with a generation.
 fn observe(
     member: &Member,
     (update, current, generation): (&str, Option<&str>, i64),
@@ -277,6 +285,7 @@ async fn mark_failed(
 
 /// Reports with `message` that the clusters are not known. Nothing is written for them.
 async fn stop(cx: &Context, fleet: &KnativeFleet, state: &mut FleetState, message: &str) -> Result<Next, WriteError> {
+    state.lose_clusters(uptime());
     let status = status::unknown(&state.stored_status(fleet), fleet.metadata.generation, message, now());
     publish(cx, fleet, state, status).await
 }
