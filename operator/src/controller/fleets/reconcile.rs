@@ -20,7 +20,7 @@ use super::gates::{self, Measuring, StageGates};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, unreadable, used};
+use super::revisions::{components, delete_obsolete, of, own_revisions, record, resolved, unreadable, used};
 use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
@@ -28,7 +28,7 @@ use super::{apply, leave, withheld};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use knative_operator_fleet::absence::Gone;
-use knative_operator_fleet::approval::{self, Approved, Rollout};
+use knative_operator_fleet::approval;
 use knative_operator_fleet::child;
 use knative_operator_fleet::decision::Input;
 use knative_operator_fleet::gone;
@@ -165,7 +165,7 @@ async fn pass(
     let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
     let has_failed = failed.contains(&update);
     stored_status.failed_revisions = Some(failed);
-    let approvals = approved(store, fleet, &digest, since);
+    let approvals = store.approved(fleet, &digest, since);
     let pause = fleet_users::describe(|name| Some(meta.annotations.as_ref()?.get(name)?.as_str()));
     let input = Input {
         stages: &stages,
@@ -373,16 +373,6 @@ async fn uncounted(
     state.unpermitted = unpermitted.keys().cloned().collect();
     uncounted.extend(unpermitted.into_iter().map(|(cluster, why)| (cluster, (NOT_PERMITTED, why))));
     uncounted
-}
-
-/// The revisions and stages of `fleet` that are approved: it rolls `digest` out since a generation.
-fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> Approved {
-    let meta = &fleet.metadata;
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), of_uid(fleet));
-    let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-    let rollout = Rollout { fleet: name, uid, created, digest, since };
-    let all = store.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
-    rollout.approved(all.map(|(_, approval)| approval))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use knative_operator_fleet::approval::Approval;
+use knative_operator_fleet::approval::{Approval, Approved, Rollout};
 use knative_operator_fleet::revision::{Revision, Revisions};
 use knative_operator_fleet::unreadable::UnreadableRevision;
 use knative_operator_runtime::constant_backoff::ConstantBackoff;
@@ -123,6 +123,17 @@ impl Store {
     /// Whether a fleet takes its clusters from PlacementDecisions.
     pub fn uses_decisions(&self) -> bool {
         self.fleets.values().any(|stored| stored.fleet.spec.placement.decision.is_some())
+    }
+
+    /// The revisions and stages of `fleet` that are approved: it rolls `digest` out since a
+    /// generation.
+    pub fn approved(&self, fleet: &KnativeFleet, digest: &str, since: i64) -> Approved {
+        let meta = &fleet.metadata;
+        let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        let rollout = Rollout { fleet: name, uid, created, digest, since };
+        let all = self.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
+        rollout.approved(all.map(|(_, approval)| approval))
     }
 
     /// Records `event`; returns the fleets that it concerns.
