@@ -40,22 +40,25 @@ test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERN
 
 .PHONY: test-long
 test-long: tools-of-tests ## Runs the end-to-end tests that "make test" leaves out, in tests/package/long-tests.txt. Takes 15 minutes.
-	@cargo build --workspace --quiet --bins
+	@cargo build --workspace --quiet --bins --examples
 	$(call step,build images,tests/package/test-images.sh)
 	@KNATIVE_IMAGES=target/images-test cargo test --workspace --test e2e -- --exact $$(tests/package/long-tests.sh)
 
 .PHONY: build-tests
 build-tests: lint
 	$(call step,build the tests,cargo test --workspace --quiet --lib --bins --tests --no-run)
-	$(call step,build the binaries,cargo build --workspace --quiet --bins)
+	$(call step,build the binaries,cargo build --workspace --quiet --bins --examples)
 	$(call step,build images,tests/package/test-images.sh)
 
 .PHONY: lint
-lint: prerequisites ## Checks formatting, clippy, structure, prose, licenses and bans.
-	$(call step,formatting,cargo fmt --all --check)
+lint: lint-fast ## Checks formatting, structure, prose, clippy, licenses and bans.
 	$(call step,clippy,cargo clippy --workspace --all-targets --quiet -- -D warnings)
-	$(call step,structure and prose,tests/lint.sh)
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else mkdir -p target && echo "skipped: licenses and bans: cargo-deny is not installed (it takes minutes to build: make advisories builds it, and checks them)" | tee -a target/skipped.txt; fi
+
+.PHONY: lint-fast
+lint-fast: prerequisites ## Checks what needs no build: formatting, structure and prose.
+	$(call step,formatting,cargo fmt --all --check)
+	$(call step,structure and prose,tests/lint.sh)
 
 .PHONY: advisories
 advisories: prerequisites ## Compares Cargo.lock with RustSec's advisories; checks licenses and bans. Without a connection, it says skipped.

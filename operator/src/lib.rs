@@ -2,6 +2,7 @@
 //! cluster or on spokes, and repairs drift. `docs/develop/architecture.md` has the map.
 
 mod controller;
+mod diagnostics;
 pub mod fleet_metrics;
 mod leader;
 mod metrics;

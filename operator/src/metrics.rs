@@ -222,6 +222,11 @@ impl Metrics {
         GaugeGuard::raised(&self.running)
     }
 
+    /// Numbers of reconciles that wait for a permit, and that are in progress.
+    pub fn waiting_and_running(&self) -> (i64, i64) {
+        (self.queued.get(), self.running.get())
+    }
+
     /// Records a finished reconcile.
     pub fn reconciled(&self, resource: &Knative, duration: Duration, failed: bool) {
         let (kind, cluster) = (resource.component().kind(), cluster(resource));

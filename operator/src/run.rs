@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use knative_operator_certs::{CertificateResolver, follow_secret};
 use knative_operator_cli::{MAX_SHARDS, RunArgs};
-use knative_operator_runtime::admin::AdminError;
+use knative_operator_runtime::admin::{AdminError, DebugReport};
 use knative_operator_runtime::fence::Fence;
 use knative_operator_runtime::hub::{HubError, RESPONSE_TIMEOUT};
 use knative_operator_runtime::ready::Readiness;
@@ -22,6 +22,7 @@ use crate::controller::hub_changes::HubChanges;
 use crate::controller::registry::Registry;
 use crate::controller::render_cache::RenderCache;
 use crate::controller::supervisor;
+use crate::diagnostics::Diagnostics;
 use crate::leader::{self, ShardEvent};
 use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
@@ -31,6 +32,7 @@ use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
 use knative_operator_cluster_access::provider::{ProviderFile, ProviderFileError};
 use knative_operator_cluster_access::secret::SecretReader;
+use knative_operator_overview::unresolved::ANNOTATIONS;
 use knative_operator_release::{Archive, DownloadsError};
 
 /// Worker threads.
@@ -65,6 +67,12 @@ pub fn run(args: RunArgs) -> ExitCode {
     process::run(FIELD_MANAGER, &log, THREADS, serve(args))
 }
 
+/// What `/debug` serves, if it is enabled.
+fn report_of(diagnostics: &Diagnostics) -> Option<DebugReport> {
+    let diagnostics = diagnostics.is_enabled().then(|| diagnostics.clone())?;
+    Some(Arc::new(move || diagnostics.report()))
+}
+
 async fn serve(args: RunArgs) -> Result<(), RunError> {
     let poll_interval = args.poll_interval();
     let RunArgs {
@@ -84,6 +92,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         local_installation,
         enforce_authorization,
         admin,
+        enable_debug,
         metrics_certificate_secret,
         namespace,
         pod_name,
@@ -109,7 +118,9 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
 
     let certificate = CertificateResolver::default();
     let is_secure = admin.secure_metrics;
-    let served = admin.serve(readiness.clone(), registry, Arc::new(certificate.clone()), client.clone(), stop.clone());
+    let diagnostics = Diagnostics::new(enable_debug, &identity, &fence);
+    let (debug, resolver) = (report_of(&diagnostics), Arc::new(certificate.clone()));
+    let served = admin.serve(readiness.clone(), registry, resolver, client.clone(), debug, stop.clone());
     let (hub, own_namespace) = (client.clone(), namespace.clone());
     let certificates = async {
         if is_secure {
@@ -124,6 +135,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             identity: identity.clone(),
             shards,
             fence: fence.clone(),
+            shown: diagnostics.leases(),
         };
         // A replica on standby is ready: it receives no requests, and a rollout must not wait for
         // the Lease.
@@ -148,7 +160,13 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             library.keeps_installed = keep_installed_versions;
             library.archive = Some(Archive::new(hub.clone(), &system_namespace));
             let fetcher = CredentialFetcher {
-                secrets: SecretReader { hub: hub.clone(), namespace, requires_binding: access.require_bound_secrets },
+                secrets: SecretReader {
+                    hub: hub.clone(),
+                    namespace,
+                    requires_binding: access.require_bound_secrets,
+                    annotations: ANNOTATIONS,
+                    program: FIELD_MANAGER,
+                },
                 timeout: exec_timeout,
                 metrics: Arc::new(metrics.clone()),
             };
@@ -162,7 +180,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 allows_http_servers: access.allow_http_servers,
                 rendered: RenderCache::default(),
                 profiles: ClusterProfiles::default(),
-                connections: Connections::new(fetcher, fence.clone()),
+                connections: Connections::new(fetcher, fence.gate()),
                 registry: Registry::default(),
                 manages_fleets: enable_fleets,
                 installs_locally: local_installation,
@@ -172,11 +190,14 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 go_operator: GoOperator::default(),
                 events: Events::start(hub.clone(), identity),
                 metrics,
+                diagnostics,
                 poll_interval,
                 shards,
                 reconcile_permits: ReconcilePermits::new(usize::from(max_concurrent_reconciles)),
                 stop: stop.clone(),
             });
+            let shared = Arc::downgrade(&context);
+            context.diagnostics.ask(move || shared.upgrade().map(|context| context.live()));
             let supervisor = supervisor::run(Arc::clone(&context), readiness.clone(), first, shard_events);
             let startup = async {
                 let bundle = releases.releases.clone();

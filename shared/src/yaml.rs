@@ -3,33 +3,51 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// Why a text is not the YAML that was expected, or a value can't be written as YAML. It is one
+/// line, which names the line and the column of the text.
+#[derive(Debug, thiserror::Error)]
+pub enum YamlError {
+    /// The text is no YAML, or has another shape.
+    #[error(transparent)]
+    Invalid(Box<serde_saphyr::Error>),
+    /// The value has keys or numbers that YAML doesn't have.
+    #[error(transparent)]
+    Unwritable(#[from] serde_saphyr::SerializeError),
+}
+
+impl From<serde_saphyr::Error> for YamlError {
+    fn from(error: serde_saphyr::Error) -> Self {
+        Self::Invalid(Box::new(error))
+    }
+}
+
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { strict_booleans: true, with_snippet: false }
 }
 
 /// Parses the document in `text`; the error names the line.
-pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|e| e.to_string())
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    Ok(serde_saphyr::from_str_with_options(text, options())?)
 }
 
 /// Parses the document in `text` with the booleans of YAML 1.1: `y`, `yes`, `on`, `n`, `no` and
 /// `off` are booleans, as in the Go operator's patches. Aliases may not expand it to more nodes
 /// than it has bytes, so that many small documents cost no more than one large one. The error names
 /// the line.
-pub fn parse_with_all_booleans<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub fn parse_with_all_booleans<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     let budget = serde_saphyr::budget! { max_nodes: text.len() + 1 };
     let options = serde_saphyr::options! { strict_booleans: false, with_snippet: false, budget: budget };
-    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
+    Ok(serde_saphyr::from_str_with_options(text, options)?)
 }
 
 /// Parses all documents in the stream `text`; the error names the line.
-pub fn parse_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, String> {
-    serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| e.to_string())
+pub fn parse_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, YamlError> {
+    Ok(serde_saphyr::from_multiple_with_options(text, options())?)
 }
 
 /// `value` as YAML.
-pub fn write(value: &impl Serialize) -> Result<String, String> {
-    serde_saphyr::to_string(value).map_err(|e| e.to_string())
+pub fn write(value: &impl Serialize) -> Result<String, YamlError> {
+    Ok(serde_saphyr::to_string(value)?)
 }
 
 #[cfg(test)]
@@ -41,11 +59,11 @@ mod tests {
     #[test]
     fn aliases_expand_to_less_than_the_text() {
         for text in ["", "a", "[,,]", "{a: , b: }", "- \n- \n-", "a: &x {b: c}\nd: *x", "[[],{},[[]]]"] {
-            let error = parse_with_all_booleans::<Value>(text).err().unwrap_or_default();
+            let error = parse_with_all_booleans::<Value>(text).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(!error.contains("budget"), "{text}: {error}");
         }
         let bomb = "a: &a [x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b]";
-        assert!(parse_with_all_booleans::<Value>(bomb).unwrap_err().contains("budget"));
+        assert!(parse_with_all_booleans::<Value>(bomb).unwrap_err().to_string().contains("budget"));
     }
 
     #[test]
@@ -103,7 +121,7 @@ mod tests {
 
     #[test]
     fn error_is_one_line_with_position() {
-        let error = parse_all::<Value>("a: 1\n---\nb: [\n").unwrap_err();
+        let error = parse_all::<Value>("a: 1\n---\nb: [\n").unwrap_err().to_string();
         assert!(error.contains("line ") && !error.contains('\n'), "{error}");
     }
 }

@@ -76,11 +76,13 @@ machine=$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 mkdir -p "$work/cli/completions"
 for shell in bash zsh fish; do "target/dist/$machine/knative-operator" completions $shell >"$work/cli/completions/knative-operator.$shell"; done
 cp LICENSE "$work/cli/"
+# Beside the command, which so needs no other file.
+cp -r target/dist/bundle "$work/cli/bundle"
 archives=()
 for architecture in amd64 arm64; do
   install -m 0755 "target/dist/$architecture/knative-operator" "$work/cli/knative-operator"
   archive=knative-operator-$version-linux-$architecture.tar.gz
-  pack -C "$work/cli" -cf - knative-operator LICENSE completions man | gzip -n -9 >"$release/$archive"
+  pack -C "$work/cli" -cf - knative-operator LICENSE bundle completions man | gzip -n -9 >"$release/$archive"
   archives+=(--archive "$architecture=$(sha256sum "$release/$archive" | cut -c1-64)")
 done
 target/debug/package krew --version "$version" "${archives[@]}" >"$release/knative-operator.yaml"

@@ -1,6 +1,6 @@
-//! A proxy for an API server, with an interceptor for its requests. [`Trap`] counts the writes, and
-//! kills the process that made a given write: before the API server receives it, or after it has
-//! handled it and before the response. [`crate::chaos`] injects faults.
+//! A proxy for an API server, or another server, with an interceptor for its requests. [`Trap`]
+//! counts the writes, and kills the process that made a given write: before the API server receives
+//! it, or after it has handled it and before the response. [`crate::chaos`] injects faults.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,6 +24,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::Result;
 use crate::cluster::Cluster;
@@ -107,7 +108,7 @@ pub trait Interceptor: Send + Sync + 'static {
     fn answer(self: Arc<Self>, server: Upstream, request: Request<Incoming>) -> BoxFuture<'static, Answer>;
 }
 
-/// The API server behind a proxy.
+/// The server behind a proxy.
 #[derive(Clone)]
 pub struct Upstream {
     url: String,
@@ -115,6 +116,11 @@ pub struct Upstream {
 }
 
 impl Upstream {
+    /// The server at `url` with a certificate of `authority` (PEM).
+    pub fn new(url: String, authority: &str) -> Result<Self> {
+        Ok(Self { url, http: client(authority)? })
+    }
+
     /// Sends `request`; returns the response.
     pub async fn send<B>(&self, request: Request<B>) -> Answer
     where
@@ -133,9 +139,11 @@ impl Upstream {
     }
 }
 
-/// A proxy for one API server. Dropping it closes it.
+/// A proxy for one server. Dropping it closes it.
 pub struct Gate {
     /// Its address.
+    pub address: SocketAddr,
+    /// Its URL.
     pub url: String,
     /// The authority of its certificate, in PEM.
     pub authority: String,
@@ -148,10 +156,18 @@ impl Gate {
     /// Starts a proxy for `cluster` with `interceptor`.
     pub async fn open<I: Interceptor>(cluster: &Cluster, interceptor: &Arc<I>) -> Result<Self> {
         let authority = Authority::new("gate")?;
-        let acceptor = authority.acceptor()?;
-        let (listener, http) = (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, client(cluster)?);
-        let address: SocketAddr = listener.local_addr()?;
-        let (server, interceptor) = (Upstream { url: cluster.url(), http }, Arc::clone(interceptor));
+        let server = Upstream::new(cluster.url(), cluster.authority())?;
+        Self::before(server, (authority.acceptor()?, authority.pem()), interceptor).await
+    }
+
+    /// Starts a proxy for `server` with `interceptor`. It has a certificate of `authority` (PEM).
+    pub async fn before<I: Interceptor>(
+        server: Upstream,
+        (acceptor, authority): (TlsAcceptor, String),
+        interceptor: &Arc<I>,
+    ) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let (address, interceptor) = (listener.local_addr()?, Arc::clone(interceptor));
         let accept = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, server, interceptor) = (acceptor.clone(), server.clone(), Arc::clone(&interceptor));
@@ -163,7 +179,7 @@ impl Gate {
                 });
             }
         });
-        Ok(Self { url: format!("https://{address}"), authority: authority.pem(), accept })
+        Ok(Self { address, url: format!("https://{address}"), authority, accept })
     }
 }
 
@@ -173,9 +189,9 @@ impl Drop for Gate {
     }
 }
 
-fn client(cluster: &Cluster) -> Result<Http> {
+fn client(authority: &str) -> Result<Http> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(cluster.authority().as_bytes()) {
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
         roots.add(certificate?)?;
     }
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();

@@ -50,13 +50,7 @@ impl Authority {
 
     /// A TLS acceptor on the loopback network for HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> Result<TlsAcceptor> {
-        let issued = self.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
-        let chain =
-            CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
-        let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(TlsAcceptor::from(Arc::new(config)))
+        self.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?.acceptor()
     }
 
     /// A certificate for a server at `addresses` that is valid for a day, starting `days` days from
@@ -91,6 +85,16 @@ impl Authority {
 }
 
 impl Issued {
+    /// A TLS acceptor for HTTP/2 and HTTP/1.1.
+    pub fn acceptor(&self) -> Result<TlsAcceptor> {
+        let chain =
+            CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
+        let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
     /// Writes `DIR/NAME.crt` and `DIR/NAME.key`.
     pub fn write(&self, dir: &Path, name: &str) -> Result<()> {
         std::fs::write(dir.join(format!("{name}.crt")), &self.certificate)?;

@@ -1,5 +1,6 @@
 //! Forward proxies for clusters behind a firewall: CONNECT over HTTP or HTTPS, and SOCKS5.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +19,9 @@ use crate::pki::Issued;
 
 /// The login of all proxies except SOCKS5.
 pub const LOGIN: &str = "hub:s3cret-of-the-proxy";
+
+/// Addresses of names that only a proxy knows.
+pub type Hosts = BTreeMap<&'static str, SocketAddr>;
 
 /// A forward proxy on the loopback network. Dropping it stops it.
 pub struct Proxy {
@@ -52,14 +56,19 @@ impl Protocol {
 impl Proxy {
     /// Starts a proxy.
     pub async fn start(protocol: Protocol) -> Result<Self> {
+        Self::with_hosts(protocol, Hosts::new()).await
+    }
+
+    /// Starts a proxy that knows the addresses of `hosts`, for all ports.
+    pub async fn with_hosts(protocol: Protocol, hosts: Hosts) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let (address, passed) = (listener.local_addr()?, Arc::new(AtomicUsize::new(0)));
-        let counted = Arc::clone(&passed);
+        let (counted, hosts) = (Arc::clone(&passed), Arc::new(hosts));
         let accept = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (protocol, counted) = (protocol.clone(), Arc::clone(&counted));
+                let (protocol, counted, hosts) = (protocol.clone(), Arc::clone(&counted), Arc::clone(&hosts));
                 // A connection that ends early ended with its client.
-                tokio::spawn(async move { serve(stream, protocol, &counted).await.ok() });
+                tokio::spawn(async move { serve(stream, protocol, &counted, &hosts).await.ok() });
             }
         });
         Ok(Self { address, passed, accept })
@@ -77,27 +86,30 @@ impl Drop for Proxy {
     }
 }
 
-async fn serve(mut stream: TcpStream, protocol: Protocol, passed: &AtomicUsize) -> Result<()> {
+async fn serve(mut stream: TcpStream, protocol: Protocol, passed: &AtomicUsize, hosts: &Hosts) -> Result<()> {
     match protocol {
-        Protocol::Http => connect(stream, passed).await,
-        Protocol::Https(acceptor) => connect(acceptor.accept(stream).await?, passed).await,
+        Protocol::Http => connect(stream, passed, hosts).await,
+        Protocol::Https(acceptor) => connect(acceptor.accept(stream).await?, passed, hosts).await,
         Protocol::Socks5 => {
             let target = socks(&mut stream).await?;
             passed.fetch_add(1, Ordering::Relaxed);
-            pass(stream, &target).await
+            pass(stream, &target, hosts).await
         }
     }
 }
 
-async fn pass(mut stream: impl AsyncRead + AsyncWrite + Unpin, target: &str) -> Result<()> {
-    let mut server = TcpStream::connect(target).await?;
+async fn pass(mut stream: impl AsyncRead + AsyncWrite + Unpin, target: &str, hosts: &Hosts) -> Result<()> {
+    let mut server = match target.rsplit_once(':').and_then(|(host, _)| hosts.get(host)) {
+        Some(address) => TcpStream::connect(address).await?,
+        None => TcpStream::connect(target).await?,
+    };
     Ok(copy_bidirectional(&mut stream, &mut server).await.map(drop)?)
 }
 
 /// Bytes of a request without its body.
 const HEAD: usize = 1 << 16;
 
-async fn connect(mut stream: impl AsyncRead + AsyncWrite + Unpin, passed: &AtomicUsize) -> Result<()> {
+async fn connect(mut stream: impl AsyncRead + AsyncWrite + Unpin, passed: &AtomicUsize, hosts: &Hosts) -> Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
@@ -116,7 +128,7 @@ async fn connect(mut stream: impl AsyncRead + AsyncWrite + Unpin, passed: &Atomi
     let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).ok_or("no CONNECT")?.to_owned();
     stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
     passed.fetch_add(1, Ordering::Relaxed);
-    pass(stream, &target).await
+    pass(stream, &target, hosts).await
 }
 
 /// RFC 1928, CONNECT to an IPv4 address or a name; the target.

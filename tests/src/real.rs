@@ -3,6 +3,7 @@
 
 pub mod images;
 pub mod load;
+pub mod mirror;
 pub mod product;
 pub mod traffic;
 

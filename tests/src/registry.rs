@@ -14,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use crate::pki::Issued;
 use crate::process::Process;
 use crate::skip::{KERNEL, Needs, skip};
 use crate::subnet::Subnet;
@@ -40,6 +41,9 @@ pub struct Image {
 
 /// Its name on real nodes.
 pub const NAME: &str = "registry.example";
+/// The hosts for which it has a certificate: itself, that of the operator's own images, and that of
+/// the mirror in docs/operate/air-gap.md.
+pub const HOSTS: [&str; 3] = [NAME, "ghcr.io", "registry.example.com"];
 
 /// A running registry.
 #[derive(Debug)]
@@ -139,12 +143,13 @@ impl Registry {
         ports::check(ip)?;
         let authority = pki::Authority::new("registry")?;
         std::fs::write(path.join("ca.crt"), authority.pem())?;
-        authority.issue("registry", None, &[ip.into()], &[NAME])?.write(path, "server")?;
+        authority.issue("registry", None, &[ip.into()], &HOSTS)?.write(path, "server")?;
         let (file, address) = (|name: &str| path.join(name).display().to_string(), format!("{ip}:{}", ports::REGISTRY));
         let config = serde_json::json!({
             "version": "0.1", "log": {"level": "error", "accesslog": {"disabled": true}},
             "storage": {"filesystem": {"rootdirectory": file(DATA)}, "delete": {"enabled": true}},
-            "http": {"addr": address, "tls": {"certificate": file("server.crt"), "key": file("server.key")}},
+            // A client behind a proxy goes on with the name that it knows.
+            "http": {"addr": address, "relativeurls": true, "tls": {"certificate": file("server.crt"), "key": file("server.key")}},
         });
         std::fs::write(path.join("config.yml"), config.to_string())?;
         let environment = [
@@ -178,6 +183,12 @@ impl Registry {
     /// Its certificate authority.
     pub fn authority(&self) -> PathBuf {
         self.dir.path().join("ca.crt")
+    }
+
+    /// Its certificate.
+    pub fn certificate(&self) -> Result<Issued> {
+        let read = |file: &str| std::fs::read_to_string(self.dir.path().join(file));
+        Ok(Issued { certificate: read("server.crt")?, key: read("server.key")? })
     }
 
     /// Runs crane, which trusts the registry; returns stdout, or stderr as the error.

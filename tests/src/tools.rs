@@ -40,6 +40,11 @@ pub fn official_plugins(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// An example of the library `operator/cluster-access`.
+pub fn example(name: &str) -> Result<PathBuf> {
+    binary(&format!("examples/{name}")).map_err(|error| format!("{error} with --examples").into())
+}
+
 /// A binary of the control plane, from `tests/tools/install.sh`.
 pub fn control_plane(name: &str) -> Result<PathBuf> {
     static FOLDER: LazyLock<std::result::Result<PathBuf, String>> =

@@ -188,6 +188,7 @@ fn invalid_values_are_refused() {
     for (arguments, expected) in [
         (vec!["--set", "knative_operator.multicluster.enabled=true"], "accessProvidersConfig is empty"),
         (vec!["--set", "knative_operator.fleet.enabled=true"], "multicluster.enabled is false"),
+        (vec!["--set", "metrics.debug=true"], "metrics.secure is false"),
         (multicluster(&[]), "is not under any plugins[].mountPath"),
         (multicluster(&["--set-json", &relative]), "must be an absolute path, got \"plugins\""),
         (multicluster(&["--set-json", &elsewhere]), "is not under any plugins[].mountPath"),

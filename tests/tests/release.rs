@@ -209,6 +209,8 @@ async fn command_runs_on_arm64() -> Result<()> {
     };
     let shown = run(&["--version"])?;
     assert_eq!(shown.trim(), format!("knative-operator {version}"));
+    let versions = run(&["versions"])?;
+    assert!(versions.contains("\nknative-serving ") && versions.contains("\nknative-eventing "), "{versions}");
     let serving = work.path().join("serving.yaml");
     std::fs::write(
         &serving,

@@ -17,6 +17,8 @@ mod machine;
 mod provide;
 #[path = "tooling/server.rs"]
 mod server;
+#[path = "tooling/version.rs"]
+mod version;
 #[path = "tooling/wrong_inputs.rs"]
 mod wrong_inputs;
 

@@ -115,10 +115,11 @@ fn is_untouched(request: &Request) -> bool {
 }
 
 /// Errors that the mutating webhook reports. Errors in types are left to the API server, which
-/// checks types and required fields after the mutating webhooks, and lists all errors.
+/// checks types and required fields after the mutating webhooks, and lists all errors; who uses a
+/// cluster, to the validating webhook, which asks about permissions.
 pub fn validate_before_schema(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     let mut violations = validate(request, facts);
-    violations.retain(|p| p.rule != &rules::READABLE && p.is_error());
+    violations.retain(|p| ![&rules::READABLE, &rules::ONE_TARGET].contains(&p.rule) && p.is_error());
     violations
 }
 

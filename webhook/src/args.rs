@@ -103,7 +103,7 @@ enum Certificates {
 const LIFETIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(100 * 365 * 24 * 3600));
 
 fn lifetime(text: &str) -> Result<Duration, String> {
-    let life = duration(text)?;
+    let life = duration(text).map_err(|error| error.to_string())?;
     let is_valid = (LIFETIMES.0..=LIFETIMES.1).contains(&life);
     if is_valid { Ok(life) } else { Err("the lifetime of a certificate must be from 5s to 876000h".to_owned()) }
 }
@@ -212,7 +212,7 @@ impl Args {
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
         // Served until the end, to report that the webhook is not ready.
         let certificate = Arc::new(resolver.clone());
-        let admin = admin.serve(readiness.clone(), registry, certificate, client, drained.clone());
+        let admin = admin.serve(readiness.clone(), registry, certificate, client, None, drained.clone());
         tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "listening");
         let delayed = CancellationToken::new();
         let admission = tls_server::serve(

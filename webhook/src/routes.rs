@@ -31,7 +31,7 @@ use crate::lifetime::{foreground, missing_owner, new_owners, unconfirmed, unconf
 use crate::live::Live;
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
-use crate::review::{Refusal, Review};
+use crate::review::Review;
 use crate::schema;
 use crate::stored_fleets;
 use crate::turns::Turns;
@@ -139,7 +139,13 @@ impl App {
         let review = match webhook {
             Webhook::Validate => {
                 let (request, mut violations) = self.violations(request, validate).await?;
-                violations.extend(self.authorizer.check(&request).await);
+                let denied = self.authorizer.check(&request).await;
+                let is_denied = denied.iter().any(Violation::is_error);
+                if is_denied {
+                    // Which clusters there are, and who uses them, is for those who may use them.
+                    violations.retain(|violation| violation.rule.id != ONE_TARGET.id);
+                }
+                violations.extend(denied);
                 violations.extend(foreground(&request));
                 violations.extend(unconfirmed(&request));
                 violations.extend(unconfirmed_drops(&request));
@@ -148,10 +154,9 @@ impl App {
                     violations.extend(self.check_owner(&request).await);
                 }
                 if self.is_refused(webhook, &request, &violations) {
-                    // Warnings may name what somebody without a permission may not know.
-                    let refusal = refusal(&violations);
-                    let warned = if refusal == Refusal::Forbidden { &[][..] } else { &violations };
-                    Review::refuse(request, &violations, refusal).warn(warned)
+                    // Warnings may name the same.
+                    let warned = if is_denied { &[][..] } else { &violations };
+                    Review::refuse(request, &violations, refusal(&violations)).warn(warned)
                 } else {
                     Review::allow(request).warn(&violations)
                 }
@@ -276,3 +281,6 @@ impl App {
         self.metrics.count_review(webhook, kind, operation, outcome, rule);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,14 @@
 //! Makes a cluster equal to a plan with as few requests as possible, and repairs drift.
 //!
 //! [`inventory`] lists what was applied, [`observer`] follows the cluster by one [`watch`] per kind
-//! and records it in [`observed`], [`differ`] decides about an object (pure), [`engine`] orders the
-//! writes by phase, [`write`] applies one object. [`anchor`] stores the inventory and the owner on
-//! the cluster; [`claim`] decides who that is. [`remove`] deletes what shows that it belongs to the
-//! installation ([`proof`]); [`sweep`] finds that where the inventory is lost. [`pods`] asks why
-//! workloads are not available; [`scale`] tells which of them are being scaled. [`error`] has what
-//! callers decide by.
+//! and records it in [`observed`] ([`activity`]: what the watches do), [`differ`] decides about an
+//! object (pure), [`engine`] orders the writes by phase, [`write`] applies one object. [`anchor`]
+//! stores the inventory and the owner on the cluster; [`claim`] decides who that is. [`remove`]
+//! deletes what shows that it belongs to the installation ([`proof`]); [`sweep`] finds that where
+//! the inventory is lost. [`pods`] asks why workloads are not available; [`scale`] tells which of
+//! them are being scaled. [`error`] has what callers decide by.
 
+pub mod activity;
 pub mod anchor;
 pub mod claim;
 pub mod contents;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{Notify, watch};
 
+use super::activity::{WatchState, Watches};
 use super::differ::Observation;
 pub use super::records::Drift;
 use super::records::{Mark, ObservedObject, Records, hash};
@@ -29,6 +30,8 @@ pub struct Seen {
 #[derive(Debug, Default)]
 pub struct ObservedState {
     records: Mutex<Records>,
+    /// The watches.
+    pub watches: Watches,
     changed: Notify,
     /// Signals that a definition was established.
     established: watch::Sender<()>,
@@ -37,6 +40,12 @@ pub struct ObservedState {
 impl ObservedState {
     fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each watch does.
+    pub fn watch_states(&self) -> Vec<WatchState> {
+        let records = self.lock();
+        self.watches.states(|target| records.objects.keys().filter(|id| target.selects(id)).count())
     }
 
     /// Sets the plan and the inventory store to record, and the mark of the owner.
@@ -285,9 +294,15 @@ impl ObservedState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use kube::core::{ApiResource, GroupVersionKind};
 
     use super::*;
+
+    fn config_maps() -> Kind {
+        Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")), namespaced: true }
+    }
 
     fn id() -> ObjectId {
         ObjectId::new("", "ConfigMap", "a", "b")
@@ -306,6 +321,10 @@ mod tests {
         let observed_state = ObservedState::default();
         observed_state.lock().store = Some(id());
         observed_state.record_event(&id(), &meta("2", 20), Seen::default(), false);
+        for namespace in ["a", "other"] {
+            observed_state.watches.add(&Arc::new(WatchTarget::labeled(config_maps(), namespace)));
+        }
+        assert_eq!(observed_state.watch_states().iter().map(|watch| watch.objects).collect::<Vec<_>>(), [1, 0]);
         observed_state.record_deletion(&id(), &meta("2", 21));
         observed_state.record_write(&id(), &meta("2", 20));
         assert_eq!(at(&observed_state), None);
@@ -321,10 +340,8 @@ mod tests {
     #[test]
     fn newer_list_without_object_marks_it_missing() {
         let observed_state = ObservedState::default();
-        let kind =
-            Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")), namespaced: true };
         let (listed_at, none) = (
-            |at| observed_state.record_list(&WatchTarget::labeled(kind.clone(), "a"), &HashSet::new(), at),
+            |at| observed_state.record_list(&WatchTarget::labeled(config_maps(), "a"), &HashSet::new(), at),
             Observation::Missing { was_present: true },
         );
         observed_state.lock().store = Some(id());

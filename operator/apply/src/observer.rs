@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::backoff::Backoff;
+use knative_operator_runtime::watch_activity::WatchActivity;
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use tokio::task::JoinHandle;
@@ -87,6 +88,7 @@ impl Observer {
             selector: Arc::clone(&self.selector),
             observed: Arc::clone(&self.observed),
             with_status: health::has_health(&target.kind.resource.group, &target.kind.resource.kind),
+            activity: self.observed.watches.add(&target),
             target: Arc::clone(&target),
             poll: self.poll,
             index: self.watches.len(),
@@ -136,6 +138,7 @@ struct Watch {
     client: Client,
     selector: Arc<str>,
     observed: Arc<ObservedState>,
+    activity: Arc<WatchActivity>,
     target: Arc<WatchTarget>,
     with_status: bool,
     poll: Duration,
@@ -151,6 +154,7 @@ impl Watch {
             (WatchMode::Streaming, String::new(), 0, INITIALIZING_RETRIES);
         loop {
             let (started, resumed) = (Instant::now(), !version.is_empty());
+            self.activity.begin();
             // Boxed, so that a waiting watch uses little memory.
             let end = Box::pin(self.watch_once(mode, &mut version)).await;
             let pause = match end {
@@ -245,6 +249,7 @@ impl Watch {
     }
 
     fn handle(&self, listing: &mut Option<HashSet<Id>>, event: WatchEvent) {
+        self.activity.event();
         let kind = &self.target.kind;
         let of = |meta: &ObjectMeta| Id {
             group: kind.resource.group.clone(),

@@ -35,6 +35,15 @@ pub struct Throttle {
     touches: HashMap<ObjectId, (Instant, Duration)>,
 }
 
+/// Numbers of objects whose writes wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// The API server refused them.
+    pub refused: usize,
+    /// Their repair budget is used up.
+    pub contended: usize,
+}
+
 #[derive(Debug)]
 struct Refusal {
     digest: Digest,
@@ -95,6 +104,15 @@ impl Throttle {
         self.refusals.remove(id);
     }
 
+    /// How many writes wait.
+    pub fn waiting(&self, now: Instant) -> Waiting {
+        let is_contended = |(count, since): &&(u32, Instant)| *count > REPAIR_BUDGET && now < *since + REFILL_PERIOD;
+        Waiting {
+            refused: self.refusals.values().filter(|refusal| now < refusal.due).count(),
+            contended: self.repairs.values().filter(is_contended).count(),
+        }
+    }
+
     /// Time until the next retry or refill; what is due already was tried, or waits for something
     /// else.
     pub fn next_due(&self, now: Instant) -> Option<Duration> {
@@ -132,6 +150,8 @@ mod tests {
         let count = |leave| leaves.iter().filter(|l| **l == leave).count();
         assert_eq!((count(Permit::Granted), count(Permit::Exhausted)), (5, 1));
         assert_eq!(throttle.next_due(start + Duration::from_secs(10)), Some(Duration::from_secs(50)));
+        let waiting = |seconds| throttle.waiting(start + Duration::from_secs(seconds));
+        assert_eq!((waiting(10), waiting(60)), (Waiting { refused: 0, contended: 1 }, Waiting::default()));
         assert_eq!(throttle.next_due(start + Duration::from_secs(60)), None);
         assert_eq!(throttle.request_repair(&id(), start + Duration::from_secs(61)), Permit::Granted);
     }
@@ -170,6 +190,7 @@ mod tests {
         assert_eq!(throttle.refusal(&id(), &digest, later), None);
         throttle.record_refusal(&id(), &digest, &why(), later);
         assert_eq!(throttle.next_due(later), Some(Duration::from_secs(2)));
+        assert_eq!(throttle.waiting(later), Waiting { refused: 1, contended: 0 });
         throttle.record_success(&id());
         assert_eq!(throttle.next_due(later), None);
     }

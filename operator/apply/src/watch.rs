@@ -14,7 +14,7 @@ use kube::{Client, api};
 use serde::Deserialize;
 
 use knative_operator_objects::health::WatchedObject;
-use knative_operator_objects::{self, Kind};
+use knative_operator_objects::{self, Id, Kind};
 
 /// Interval in which a watch is renewed: the API server ends it before.
 const WATCH_INTERVAL: Duration = Duration::from_secs(240);
@@ -64,6 +64,15 @@ impl WatchTarget {
     pub fn labeled(kind: Kind, namespace: &str) -> Self {
         let namespace = if kind.namespaced { namespace.to_owned() } else { String::new() };
         Self { kind, namespace, name: String::new() }
+    }
+
+    /// Whether `id` is of its kind, and in its namespace if it has one.
+    pub fn selects(&self, id: &Id) -> bool {
+        let resource = &self.kind.resource;
+        id.group == resource.group
+            && id.kind == resource.kind
+            && (self.namespace.is_empty() || self.namespace == id.namespace)
+            && (self.name.is_empty() || self.name == id.name)
     }
 }
 

@@ -10,7 +10,7 @@ const MAX_DISPLAYED: usize = 200;
 /// A proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proxy {
-    /// Protocol between the operator and the proxy.
+    /// Protocol with which the proxy is spoken to.
     pub scheme: Scheme,
     /// Its URL, without user information.
     pub url: Uri,
@@ -54,10 +54,7 @@ pub enum AddressError {
     #[error("\"{0}\" contains a login; put it into a Secret that an access provider reads")]
     Login(String),
     /// It has no TLS.
-    #[error(
-        "\"{0}\" is not https, so the credential would be sent unencrypted; use https (or, in a network that nobody else \
-         reads, knative_operator.multicluster.allowHttpServers in the Helm values of the operator, or --allow-http-servers)"
-    )]
+    #[error("\"{0}\" is not https, so the credential would be sent unencrypted; use https")]
     Unencrypted(String),
     /// It is not that of a server.
     #[error("\"{0}\" is not a URL such as https://host:6443")]

@@ -6,19 +6,31 @@ use std::collections::BTreeMap;
 
 use http::Uri;
 use k8s_openapi::api::core::v1::Secret;
-use knative_operator_shared::api::ClusterProfileReference;
-use knative_operator_shared::label::{CLUSTER_PROFILE, SENT_TO, SERVER};
+use knative_operator_base::cluster_profile::ClusterProfileReference;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::address;
 use super::profile::Access;
-use knative_operator_objects::Digest;
 
 /// Data key of the authority of the cluster, as in the Secrets of ServiceAccounts.
 const AUTHORITY: &str = "ca.crt";
 
-/// Value of [`SENT_TO`]: by ClusterProfile, where the credential was sent first.
+/// Value of [`Annotations::sent_to`]: by ClusterProfile, where the credential was sent first.
 type Sent = BTreeMap<String, String>;
+
+/// Names of the annotations of a Secret with a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Annotations {
+    /// The ClusterProfiles that get the credential, as `NAMESPACE/NAME`, separated by commas.
+    pub profiles: &'static str,
+    /// The servers that it is sent to, as URLs, separated by commas; by default, the first one that
+    /// each ClusterProfile had.
+    pub servers: &'static str,
+    /// By ClusterProfile, where it was sent first. It is sent nowhere else, unless
+    /// [`Self::servers`] says so.
+    pub sent_to: &'static str,
+}
 
 /// Why a ClusterProfile does not get the credential in a Secret, with what its administrator has to
 /// do; the sentence begins with the name of the Secret.
@@ -31,33 +43,36 @@ pub struct NotBound(String);
 pub struct Binding {
     /// What its administrator has to do, if the Secret names no ClusterProfile.
     pub remedy: Option<String>,
-    /// The new value of [`SENT_TO`], if the credential is sent to a server for the first time.
+    /// The new value of [`Annotations::sent_to`], if the credential is sent to a server for the
+    /// first time.
     pub record: Option<String>,
 }
 
 /// Whether the ClusterProfile of `reference` gets the credential in `secret`, to send it to the
 /// server of `access`. `strict`: only if the Secret names the ClusterProfile.
 pub fn check(
+    names: &Annotations,
     secret: &Secret,
     reference: &ClusterProfileReference,
     access: &Access,
     strict: bool,
 ) -> Result<Binding, NotBound> {
     let (meta, server) = (&secret.metadata, &access.server);
+    let Annotations { profiles: profiles_annotation, servers: servers_annotation, sent_to } = *names;
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
-    let names_servers = annotation(SERVER).is_some();
-    if let Some(servers) = annotation(SERVER) {
+    let names_servers = annotation(servers_annotation).is_some();
+    if let Some(servers) = annotation(servers_annotation) {
         let authority = secret.data.as_ref().and_then(|data| data.get(AUTHORITY));
-        check_server(servers, authority.map(|bytes| bytes.0.as_slice()), access)?;
+        check_server((servers_annotation, servers), authority.map(|bytes| bytes.0.as_slice()), access)?;
     }
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     let annotate = |what: &str| format!("kubectl annotate secret {name} -n {namespace} {what}");
     let (own, destination) = (reference.to_string(), destination(access));
-    let sent = annotation(SENT_TO).map_or_else(|| Ok(Sent::new()), serde_json::from_str::<Sent>);
+    let sent = annotation(sent_to).map_or_else(|| Ok(Sent::new()), serde_json::from_str::<Sent>);
     let sent = sent.map_err(|_| {
-        let remove = annotate(&format!("{SENT_TO}-"));
+        let remove = annotate(&format!("{sent_to}-"));
         NotBound(format!(
-            "has an annotation {SENT_TO} that this version can't read; if {server} is the cluster of the Secret, remove it: {remove}"
+            "has an annotation {sent_to} that this version can't read; if {server} is the cluster of the Secret, remove it: {remove}"
         ))
     });
     let record = |sent: &Sent| {
@@ -65,10 +80,10 @@ pub fn check(
         sent.insert(own.clone(), destination.clone());
         Some(json!(sent).to_string())
     };
-    if let Some(profiles) = annotation(CLUSTER_PROFILE) {
+    if let Some(profiles) = annotation(profiles_annotation) {
         if !entries(profiles).any(|name| name == own) {
             return Err(NotBound(format!(
-                "is not bound to ClusterProfile {reference}; if {server} is the cluster of the Secret, add {reference} to its annotation {CLUSTER_PROFILE}"
+                "is not bound to ClusterProfile {reference}; if {server} is the cluster of the Secret, add {reference} to its annotation {profiles_annotation}"
             )));
         }
         if names_servers {
@@ -79,13 +94,13 @@ pub fn check(
             None => Ok(Binding { remedy: None, record: record(&sent) }),
             Some(before) if *before == destination => Ok(Binding::default()),
             Some(_) => Err(NotBound(format!(
-                "was sent to another server for ClusterProfile {reference} before, or by another proxy; if {server} is the cluster of the Secret now, permit it: {}; or name its servers in the annotation {SERVER}",
-                annotate(&format!("{SENT_TO}-"))
+                "was sent to another server for ClusterProfile {reference} before, or by another proxy; if {server} is the cluster of the Secret now, permit it: {}; or name its servers in the annotation {servers_annotation}",
+                annotate(&format!("{sent_to}-"))
             ))),
         };
     }
     let bind = |more: &str| {
-        let bind = annotate(&format!("{CLUSTER_PROFILE}={reference}{more}"));
+        let bind = annotate(&format!("{profiles_annotation}={reference}{more}"));
         format!("if {server} is the cluster of the Secret, bind it: {bind}")
     };
     if strict {
@@ -95,39 +110,44 @@ pub fn check(
     if sent.values().any(|before| *before != destination) {
         return Err(NotBound(format!(
             "names no ClusterProfile, and its credential was sent to another server before, or by another proxy; {}",
-            bind(&format!(" {SENT_TO}-"))
+            bind(&format!(" {sent_to}-"))
         )));
     }
     let remedy = format!(
-        "Secret {namespace}/{name} names no ClusterProfile, so the author of any ClusterProfile can name it, and version 0.4.0 will refuse it; {}",
+        "Secret {namespace}/{name} names no ClusterProfile, so the author of any ClusterProfile can name it; {}",
         bind("")
     );
     let record = if sent.is_empty() && !names_servers { record(&sent) } else { None };
     Ok(Binding { remedy: Some(remedy), record })
 }
 
-/// Checks that the server of `access` is one of `servers`, and that its certificate is verified,
-/// with `authority` if there is one: a proxy of the ClusterProfile could answer in its place.
-fn check_server(servers: &str, authority: Option<&[u8]>, access: &Access) -> Result<(), NotBound> {
+/// Checks that the server of `access` is one of `servers`, the value of `annotation`, and that its
+/// certificate is verified, with `authority` if there is one: a proxy of the ClusterProfile could
+/// answer in its place.
+fn check_server(
+    (annotation, servers): (&str, &str),
+    authority: Option<&[u8]>,
+    access: &Access,
+) -> Result<(), NotBound> {
     let server = &access.server;
     if access.is_unencrypted() {
         return Err(NotBound(format!(
-            "is bound to a server by the annotation {SERVER}, so its certificate must be verified, and {server} has none; use https"
+            "is bound to a server by the annotation {annotation}, so its certificate must be verified, and {server} has none; use https"
         )));
     }
     if !entries(servers).filter_map(|url| address::server(url, false).ok()).any(|bound| is_same(&bound, server)) {
         return Err(NotBound(format!(
-            "is not bound to the server {server}; if the server moved, add its URL to the annotation {SERVER} of the Secret"
+            "is not bound to the server {server}; if the server moved, add its URL to the annotation {annotation} of the Secret"
         )));
     }
     if access.insecure {
         return Err(NotBound(format!(
-            "is bound to a server by the annotation {SERVER}, so its certificate must be verified; remove insecure-skip-tls-verify from the ClusterProfile"
+            "is bound to a server by the annotation {annotation}, so its certificate must be verified; remove insecure-skip-tls-verify from the ClusterProfile"
         )));
     }
     if access.server_name.as_deref().is_some_and(|name| Some(name) != server.host()) {
         return Err(NotBound(format!(
-            "is bound to a server by the annotation {SERVER}, so its certificate must be for that host; remove tls-server-name from the ClusterProfile"
+            "is bound to a server by the annotation {annotation}, so its certificate must be for that host; remove tls-server-name from the ClusterProfile"
         )));
     }
     if authority.is_none() && access.proxy.is_some() {
@@ -165,7 +185,13 @@ fn destination(access: &Access) -> String {
     // With a proxy, whose owner could answer in the place of the server, also the authority.
     let authority = access.authority.as_ref().filter(|_| proxy.is_some());
     let all = json!([access.server.to_string(), authority, access.server_name, access.insecure, proxy]);
-    format!("{} {}", access.server, Digest::of(&all.to_string()))
+    format!("{} {}", access.server, digest(&all.to_string()))
+}
+
+/// The first 128 bits of SHA-256 over a format version and `text`.
+fn digest(text: &str) -> String {
+    let hash = Sha256::new_with_prefix("1").chain_update(text).finalize();
+    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -178,6 +204,10 @@ mod tests {
     use super::*;
 
     const OWN: &str = "https://prod.example:6443";
+    const CLUSTER_PROFILE: &str = "example.com/cluster-profile";
+    const SERVER: &str = "example.com/server";
+    const SENT_TO: &str = "example.com/sent-to";
+    const NAMES: Annotations = Annotations { profiles: CLUSTER_PROFILE, servers: SERVER, sent_to: SENT_TO };
 
     fn reference(namespace: &str, name: &str) -> ClusterProfileReference {
         ClusterProfileReference { name: name.to_owned(), namespace: namespace.to_owned() }
@@ -205,7 +235,7 @@ mod tests {
 
     /// Why `annotations` refuse `profile` in namespace `fleet` with `access`; empty if they don't.
     fn refusal(annotations: &Value, profile: &str, access: &Access) -> String {
-        let refused = check(&secret(annotations, None), &reference("fleet", profile), access, true).err();
+        let refused = check(&NAMES, &secret(annotations, None), &reference("fleet", profile), access, true).err();
         refused.map(|why| why.0).unwrap_or_default()
     }
 
@@ -224,7 +254,7 @@ mod tests {
         ] {
             for strict in [true, false] {
                 let bound = secret(&json!({CLUSTER_PROFILE: profiles}), None);
-                let outcome = check(&bound, &reference("fleet", profile), &access(OWN), strict);
+                let outcome = check(&NAMES, &bound, &reference("fleet", profile), &access(OWN), strict);
                 match outcome {
                     Ok(binding) => assert!(expected && binding.remedy.is_none(), "{profiles}"),
                     Err(NotBound(why)) => {
@@ -256,10 +286,10 @@ mod tests {
         }
         // A server that it names is not recorded.
         let named = secret(&bound(OWN), None);
-        assert_eq!(check(&named, &reference("fleet", "prod"), &access(OWN), true), Ok(Binding::default()));
+        assert_eq!(check(&NAMES, &named, &reference("fleet", "prod"), &access(OWN), true), Ok(Binding::default()));
         // The server restricts a Secret that names no profile, too.
         let unbound = secret(&json!({SERVER: OWN}), None);
-        let check = |server: &str| check(&unbound, &reference("fleet", "prod"), &access(server), false);
+        let check = |server: &str| check(&NAMES, &unbound, &reference("fleet", "prod"), &access(server), false);
         assert!(check(OWN).is_ok() && check("https://tenant.example").is_err());
     }
 
@@ -270,7 +300,7 @@ mod tests {
         assert!(refusal(&bound, "prod", &insecure).contains("insecure-skip-tls-verify"));
         assert!(refusal(&bound, "prod", &access("http://prod.example:6443")).contains("use https"));
         let check = |authority: &str, access: &Access| {
-            check(&secret(&bound, Some(authority)), &reference("fleet", "prod"), access, true)
+            check(&NAMES, &secret(&bound, Some(authority)), &reference("fleet", "prod"), access, true)
         };
         assert_eq!(check("authority", &access(OWN)), Ok(Binding::default()));
         for wrong in [access(OWN), Access { authority: None, ..access(OWN) }] {
@@ -283,15 +313,15 @@ mod tests {
     fn secret_without_profile_is_sent_to_one_server_and_refused_if_strict() {
         let unbound = |sent: Option<&str>, access: &Access, strict: bool| {
             let annotations = sent.map_or_else(|| json!({}), |sent| json!({SENT_TO: sent}));
-            check(&secret(&annotations, None), &reference("fleet", "prod"), access, strict)
+            check(&NAMES, &secret(&annotations, None), &reference("fleet", "prod"), access, strict)
         };
         let Ok(Binding { remedy: Some(remedy), record: Some(sent) }) = unbound(None, &access(OWN), false) else {
             unreachable!("it is sent for the first time")
         };
-        let command =
-            "kubectl annotate secret prod -n knative-operator operator.knative.dev/cluster-profile=fleet/prod";
+        let command = "kubectl annotate secret prod -n knative-operator example.com/cluster-profile=fleet/prod";
         assert!(remedy.ends_with(command), "{remedy}");
-        assert!(sent.starts_with(r#"{"fleet/prod":"https://prod.example:6443/ "#), "{sent}");
+        // As former versions recorded it.
+        assert_eq!(sent, r#"{"fleet/prod":"https://prod.example:6443/ df06c00c1335bf062a851c520257ccee"}"#);
         let again = Binding { remedy: Some(remedy), record: None };
         assert_eq!(unbound(Some(&sent), &access(OWN), false), Ok(again));
         for other in [
@@ -301,7 +331,7 @@ mod tests {
             Access { proxy: address::proxy("socks5://tenant.example").ok(), ..access(OWN) },
         ] {
             let NotBound(why) = unbound(Some(&sent), &other, false).unwrap_err();
-            let renewed = format!("{command} operator.knative.dev/sent-to-");
+            let renewed = format!("{command} example.com/sent-to-");
             assert!(why.contains("was sent to another server before") && why.ends_with(&renewed), "{why}");
         }
         for sent in [None, Some(sent.as_str())] {
@@ -317,7 +347,7 @@ mod tests {
             if let Some(sent) = sent {
                 annotations[SENT_TO] = json!(sent);
             }
-            check(&secret(&annotations, None), &reference("fleet", profile), access, true)
+            check(&NAMES, &secret(&annotations, None), &reference("fleet", profile), access, true)
         };
         let first = bound(None, "prod", &access(OWN)).unwrap().record.unwrap();
         assert_eq!(bound(Some(&first), "prod", &access(OWN)), Ok(Binding::default()));
@@ -327,7 +357,7 @@ mod tests {
             Access { server_name: Some("another".to_owned()), ..access(OWN) },
         ] {
             let NotBound(why) = bound(Some(&first), "prod", &other).unwrap_err();
-            let remove = "kubectl annotate secret prod -n knative-operator operator.knative.dev/sent-to-";
+            let remove = "kubectl annotate secret prod -n knative-operator example.com/sent-to-";
             assert!(why.contains("was sent to another server") && why.contains(remove), "{why}");
         }
         // The authority may change, as cluster managers rotate it.

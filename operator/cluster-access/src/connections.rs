@@ -2,24 +2,26 @@
 //! or credential source changes. A spoke that fails backs off; callers get the last error
 //! meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use knative_operator_runtime::backoff::Backoff;
-use knative_operator_shared::api::ClusterProfileReference;
-use knative_operator_shared::reason::Reason;
+use http::Request;
+use k8s_openapi::apimachinery::pkg::version::Info;
+use knative_operator_base::cluster_profile::ClusterProfileReference;
+use knative_operator_client::backoff::Backoff;
+use knative_operator_client::gate::Gate;
 use kube::Client;
 use tokio::sync::Mutex;
 
+use super::connection_report::{ConnectionReport, ConnectionState};
 use super::credential::{CredentialCache, CredentialFetcher};
+use super::error::{AccessError, Reason};
 use super::identity::cluster_uid;
 use super::metrics::ClusterMetrics;
 use super::profile::Access;
-use super::transport::{SpokeService, TransportError};
-use super::unresolved::Unresolved;
-use knative_operator_runtime::fence::Fence;
+use super::transport::{NoRetry, SpokeService, TransportError};
 
 /// Time limit of the version request that checks a spoke.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
@@ -57,7 +59,7 @@ impl Connection {
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The reason.
-    pub unresolved: Unresolved,
+    pub error: AccessError,
     /// Time of the next attempt.
     pub due: Instant,
     attempts: u32,
@@ -78,15 +80,15 @@ pub struct Connections {
     slots: RwLock<HashMap<ClusterProfileReference, Slot>>,
     serial: AtomicU64,
     fetcher: CredentialFetcher,
-    fence: Fence,
+    gate: Gate,
     metrics: Arc<dyn ClusterMetrics>,
 }
 
 impl Connections {
-    /// No connections yet; `fetcher` gets the credentials, `fence` checks writes.
-    pub fn new(fetcher: CredentialFetcher, fence: Fence) -> Self {
+    /// No connections yet; `fetcher` gets the credentials; writes are sent while `gate` holds.
+    pub fn new(fetcher: CredentialFetcher, gate: Gate) -> Self {
         let metrics = fetcher.metrics.clone();
-        Self { slots: RwLock::default(), serial: AtomicU64::default(), fetcher, fence, metrics }
+        Self { slots: RwLock::default(), serial: AtomicU64::default(), fetcher, gate, metrics }
     }
 
     /// Whether the connection to the spoke of `reference` was made for another `access` and has to
@@ -119,15 +121,15 @@ impl Connections {
         }
         let access = Arc::new(access);
         let mut tried = if let Some(connection) = known {
-            probe(reference, &connection).await.map(|()| connection)
+            probe(reference, &connection, PROBE_TIMEOUT).await.map(|()| connection)
         } else {
             let credentials = state.connection.take().map(|c| c.credentials);
             match self.connect(reference, &access, credentials).await {
                 Ok(connection) => {
                     state.connection = Some(connection.clone());
-                    probe(reference, &connection).await.map(|()| connection)
+                    probe(reference, &connection, PROBE_TIMEOUT).await.map(|()| connection)
                 }
-                Err(unresolved) => Err(unresolved),
+                Err(error) => Err(error),
             }
         };
         self.metrics.set_connected(reference, tried.is_ok());
@@ -135,9 +137,9 @@ impl Connections {
             connection.cluster_uid = identify(reference, connection).await;
             state.connection = Some(connection.clone());
         }
-        tried.map_err(|unresolved| {
+        tried.map_err(|error| {
             let attempts = failed.map_or(0, |f| f.attempts) + 1;
-            let failure = Failure { unresolved, due: Instant::now() + BACKOFF.after(attempts), attempts, access };
+            let failure = Failure { error, due: Instant::now() + BACKOFF.after(attempts), attempts, access };
             state.failed = Some(failure.clone());
             failure
         })
@@ -149,14 +151,14 @@ impl Connections {
         reference: &ClusterProfileReference,
         access: &Arc<Access>,
         credentials: Option<Arc<CredentialCache>>,
-    ) -> Result<Connection, Unresolved> {
+    ) -> Result<Connection, AccessError> {
         let credentials = if let Some(credentials) = credentials.filter(|k| k.can_serve(access)) {
             credentials
         } else {
             let access = Arc::clone(access);
             Arc::new(CredentialCache::start(self.fetcher.clone(), reference.clone(), access).await?)
         };
-        let service = SpokeService::new(Arc::clone(access), Arc::clone(&credentials), self.fence.clone()).await?;
+        let service = SpokeService::new(Arc::clone(access), Arc::clone(&credentials), Arc::clone(&self.gate)).await?;
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::info!(cluster = %reference, server = %access.server, "connecting");
         Ok(Connection {
@@ -176,6 +178,14 @@ impl Connections {
         self.metrics.remove_connection(reference);
     }
 
+    /// The state of each connection, by cluster, without waiting for those that are being made.
+    pub fn report(&self) -> Vec<ConnectionReport> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots: BTreeMap<ClusterProfileReference, Slot> =
+            slots.iter().map(|(reference, slot)| (reference.clone(), Arc::clone(slot))).collect();
+        slots.iter().map(|(reference, slot)| report(reference, slot)).collect()
+    }
+
     fn slot(&self, reference: &ClusterProfileReference) -> Slot {
         if let Some(slot) = self.slots.read().unwrap_or_else(PoisonError::into_inner).get(reference) {
             return Arc::clone(slot);
@@ -184,21 +194,47 @@ impl Connections {
     }
 }
 
-/// Requests the version of the spoke, over HTTP/1.1 if it doesn't speak HTTP/2.
-async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> Result<(), Unresolved> {
-    let mut response = request_version(connection).await;
+fn report(reference: &ClusterProfileReference, slot: &Mutex<SpokeState>) -> ConnectionReport {
+    let bare = |state| ConnectionReport { cluster: reference.to_string(), state, ..ConnectionReport::default() };
+    // Somebody connects, or probes the connection.
+    let Ok(spoke) = slot.try_lock() else { return bare(ConnectionState::Connecting) };
+    let state = match (&spoke.failed, &spoke.connection) {
+        (Some(_), _) => ConnectionState::Failed,
+        (None, Some(_)) => ConnectionState::Connected,
+        (None, None) => ConnectionState::Disconnected,
+    };
+    let (connection, failed) = (spoke.connection.as_ref(), spoke.failed.as_ref());
+    ConnectionReport {
+        provider: connection.map(|connection| connection.access.source.provider().to_owned()),
+        credential_expires_at: connection.and_then(|c| c.credentials.expires()).map(|time| time.to_string()),
+        used_at: connection.and_then(|c| c.credentials.used_at()).map(|time| time.to_string()),
+        reason: failed.map(|failure| failure.error.reason),
+        attempts: failed.map(|failure| failure.attempts),
+        retry_in_seconds: failed.map(|failure| failure.due.saturating_duration_since(Instant::now()).as_secs()),
+        ..bare(state)
+    }
+}
+
+/// Requests the version of the spoke, over HTTP/1.1 if it doesn't speak HTTP/2. The API server has
+/// the time `limit`.
+async fn probe(
+    reference: &ClusterProfileReference,
+    connection: &Connection,
+    limit: Duration,
+) -> Result<(), AccessError> {
+    let mut response = request_version(connection, limit).await?;
     if let Some(Err(error)) = &response
         && connection.service.is_protocol_mismatch(error)
     {
         connection.service.reconnect(false).await?;
-        response = request_version(connection).await;
+        response = request_version(connection, limit).await?;
     }
     let server = &connection.access.server;
     let message = |what: String| format!("the API server {server} of ClusterProfile {reference} {what}");
-    let unresolved = match response {
+    let error = match response {
         Some(Ok(_)) => return Ok(()),
         Some(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => {
-            return Err(Unresolved::new(
+            return Err(AccessError::new(
                 Reason::RemoteClusterUnauthorized,
                 message(format!(
                     "refused the credential of the access provider {}: {}",
@@ -211,30 +247,27 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
             if matches!(source.downcast_ref(), Some(TransportError::Credential(_))) =>
         {
             match source.downcast::<TransportError>().map(|e| *e) {
-                Ok(TransportError::Credential(unresolved)) => unresolved,
-                _ => Unresolved::new(Reason::RemoteClusterUnreachable, message("is unreachable".to_owned())),
+                Ok(TransportError::Credential(error)) => error,
+                _ => AccessError::new(Reason::RemoteClusterUnreachable, message("is unreachable".to_owned())),
             }
         }
-        Some(Err(kube::Error::SerdeError(_))) => Unresolved::new(
+        Some(Err(kube::Error::SerdeError(_))) => AccessError::new(
             Reason::RemoteClusterUnreachable,
             message("does not answer like a Kubernetes API server".to_owned()),
         ),
-        Some(Err(error)) => Unresolved::new(
+        Some(Err(error)) => AccessError::new(
             Reason::RemoteClusterUnreachable,
             message(format!(
                 "is unreachable: {}{}",
-                knative_operator_runtime::error_text(&error),
+                knative_operator_client::error_text(&error),
                 hint(&connection.access)
             )),
         ),
-        None => Unresolved::new(
-            Reason::RemoteClusterUnreachable,
-            message(format!("did not answer within {PROBE_TIMEOUT:?}")),
-        ),
+        None => AccessError::new(Reason::RemoteClusterUnreachable, message(format!("did not answer within {limit:?}"))),
     };
     // Drop the failed connections, so that the next attempt makes new ones.
     connection.service.reconnect(true).await?;
-    Err(unresolved)
+    Err(error)
 }
 
 /// What is probably missing in the ClusterProfile of a cluster that can't be reached.
@@ -252,7 +285,7 @@ async fn identify(reference: &ClusterProfileReference, connection: &Connection) 
     match tokio::time::timeout(PROBE_TIMEOUT, cluster_uid(&connection.client)).await {
         Ok(Ok(Some(uid))) => return Some(uid.into()),
         Ok(Err(error)) => {
-            let error = knative_operator_runtime::error_text(&error);
+            let error = knative_operator_client::error_text(&error);
             tracing::warn!(cluster = %reference, error, "cannot read the namespace kube-system, which identifies the cluster");
         }
         Ok(Ok(None)) | Err(_) => {}
@@ -260,8 +293,26 @@ async fn identify(reference: &ClusterProfileReference, connection: &Connection) 
     connection.cluster_uid.clone()
 }
 
-async fn request_version(
-    connection: &Connection,
-) -> Option<kube::Result<k8s_openapi::apimachinery::pkg::version::Info>> {
-    tokio::time::timeout(PROBE_TIMEOUT, connection.client.apiserver_version()).await.ok()
+/// The version, with the current credential; if that is refused, with a new one. `None` after the
+/// time `limit` of the API server. The provider has one of its own, which may be longer.
+async fn request_version(connection: &Connection, limit: Duration) -> Result<Option<kube::Result<Info>>, AccessError> {
+    let used = connection.credentials.current().await?;
+    let response = request_version_once(connection, limit).await;
+    if !matches!(&response, Some(Err(kube::Error::Api(status))) if status.code == 401) {
+        return Ok(response);
+    }
+    let renewed = connection.credentials.newer_than(&used).await?;
+    Ok(if Arc::ptr_eq(&renewed, &used) { response } else { request_version_once(connection, limit).await })
 }
+
+async fn request_version_once(connection: &Connection, limit: Duration) -> Option<kube::Result<Info>> {
+    tokio::time::timeout(limit, version(&connection.client)).await.ok()
+}
+
+async fn version(client: &Client) -> kube::Result<Info> {
+    let request = Request::get("/version").extension(NoRetry).body(Vec::new());
+    client.request(request.map_err(kube::Error::HttpError)?).await
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
-use knative_operator_runtime::hub;
+use knative_operator_client::tcp::tcp;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret;
@@ -98,7 +98,7 @@ impl SpokeConnector {
 }
 
 fn proxy_connector(tls: &ClientConfig, proxy: Option<&Proxy>) -> ProxyConnector {
-    let tcp = hub::tcp();
+    let tcp = tcp();
     let Some(Proxy { scheme, url, login }) = proxy else { return ProxyConnector::Direct(tcp) };
     let basic = login.as_ref().and_then(|login| {
         let pair = format!("{}:{}", login.user, login.password.expose_secret());
@@ -180,21 +180,35 @@ mod tests {
     use super::*;
     use crate::profile::{Access, CredentialSource};
 
+    fn access(server: &Uri) -> Access {
+        let source = CredentialSource::Secret { provider: "p".to_owned(), name: "s".to_owned() };
+        Access { server: server.clone(), authority: None, server_name: None, insecure: false, proxy: None, source }
+    }
+
     #[tokio::test]
     async fn server_without_tls_needs_permission_and_http_1() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let source = CredentialSource::Secret { provider: "p".to_owned(), name: "s".to_owned() };
-        let access =
-            Access { server: server.clone(), authority: None, server_name: None, insecure: false, proxy: None, source };
-        let (config, _) = crate::tls::config(&access, None).unwrap();
+        let (config, _) = crate::tls::config(&access(&server), None).unwrap();
         let connect = async |http2: bool, allows_http: bool| {
             SpokeConnector::new(&config, None, None, (http2, allows_http)).call(server.clone()).await.map(drop)
         };
         assert!(connect(false, true).await.is_ok());
         assert!(is_http2_unsupported(&*connect(true, true).await.unwrap_err()));
         assert!(connect(false, false).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn server_may_have_an_ipv6_address() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // A machine without IPv6 can't listen.
+        let Ok(listener) = tokio::net::TcpListener::bind("[::1]:0").await else { return };
+        let url = format!("http://[::1]:{}", listener.local_addr().unwrap().port());
+        let server = crate::address::server(&url, true).unwrap();
+        let access = access(&server);
+        let (config, _) = crate::tls::config(&access, None).unwrap();
+        SpokeConnector::new(&config, None, None, (false, true)).call(server).await.map(drop).unwrap();
     }
 
     #[test]

@@ -4,21 +4,22 @@
 //! not permit that server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use jiff::Timestamp;
-use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_base::cluster_profile::ClusterProfileReference;
 use secrecy::ExposeSecret;
 use tokio::sync::{Mutex, Semaphore};
 
+use super::error::AccessError;
 use super::exec::{self, Credential};
 use super::metrics::ClusterMetrics;
 use super::named_secrets::{NamedSecrets, named_secrets};
 use super::profile::{Access, CredentialSource, Plugin};
 use super::secret::SecretReader;
-use super::unresolved::Unresolved;
 
 /// Limit of plugins that start at the same time, over all spokes.
 static START_PERMITS: Semaphore = Semaphore::const_new(16);
@@ -48,6 +49,8 @@ pub struct CredentialCache {
     current: ArcSwap<CachedCredential>,
     /// Time of the last failed renewal; locked while a renewal runs.
     failed_renewal: Mutex<Option<Instant>>,
+    /// When a request needed it last, in seconds since 1970.
+    used_at: AtomicI64,
 }
 
 /// A credential and the time of its request.
@@ -89,12 +92,13 @@ impl CredentialCache {
         fetcher: CredentialFetcher,
         cluster: ClusterProfileReference,
         access: Arc<Access>,
-    ) -> Result<Self, Unresolved> {
-        let cached = fetcher.get(&cluster, &access).await?;
+    ) -> Result<Self, AccessError> {
+        let cached = Box::pin(fetcher.get(&cluster, &access)).await?;
         if let Some(remedy) = &cached.remedy {
             tracing::warn!(cluster = %cluster, remedy, "the Secret with the credential names no ClusterProfile");
         }
-        Ok(Self { fetcher, cluster, access, current: ArcSwap::from_pointee(cached), failed_renewal: Mutex::default() })
+        let current = ArcSwap::from_pointee(cached);
+        Ok(Self { fetcher, cluster, access, current, failed_renewal: Mutex::default(), used_at: AtomicI64::default() })
     }
 
     /// Whether it may serve a connection of another `access`: if the same plugin got the same
@@ -104,15 +108,32 @@ impl CredentialCache {
         self.access.source == access.source && named_secrets(plugin) == Ok(NamedSecrets::default())
     }
 
+    /// Name of the program, for the user agent of its requests.
+    pub fn program(&self) -> &'static str {
+        self.fetcher.secrets.program
+    }
+
     /// What has to be done about the Secret, if it names no ClusterProfile.
     pub fn remedy(&self) -> Option<String> {
         self.current.load().remedy.clone()
     }
 
+    /// When it expires, if it does.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.current.load().credential.expires
+    }
+
+    /// When a request needed it last.
+    pub fn used_at(&self) -> Option<Timestamp> {
+        let seconds = self.used_at.load(Ordering::Relaxed);
+        if seconds == 0 { None } else { Timestamp::from_second(seconds).ok() }
+    }
+
     /// The credential, renewed first if that is due. While it is valid, only the caller that starts
     /// the renewal waits for it.
-    pub async fn current(&self) -> Result<Arc<CachedCredential>, Unresolved> {
+    pub async fn current(&self) -> Result<Arc<CachedCredential>, AccessError> {
         let (cached, now) = (self.current.load_full(), Timestamp::now());
+        self.used_at.store(now.as_second(), Ordering::Relaxed);
         if !cached.is_due(now) {
             return Ok(cached);
         }
@@ -124,8 +145,8 @@ impl CredentialCache {
             _ => return Ok(cached),
         }
         match self.newer_than(&cached).await {
-            Err(unresolved) => {
-                tracing::warn!(cluster = %self.cluster, error = unresolved.message, "failed to renew the credential; the current one is still valid");
+            Err(error) => {
+                tracing::warn!(cluster = %self.cluster, error = error.message, "failed to renew the credential; the current one is still valid");
                 Ok(cached)
             }
             renewed => renewed,
@@ -134,13 +155,13 @@ impl CredentialCache {
 
     /// A credential newer than `old`, unless `old` is new itself. Concurrent callers share one
     /// renewal.
-    pub async fn newer_than(&self, old: &Arc<CachedCredential>) -> Result<Arc<CachedCredential>, Unresolved> {
+    pub async fn newer_than(&self, old: &Arc<CachedCredential>) -> Result<Arc<CachedCredential>, AccessError> {
         let mut failed = self.failed_renewal.lock().await;
         let cached = self.current.load_full();
         if !Arc::ptr_eq(&cached, old) || cached.is_fresh(Timestamp::now()) {
             return Ok(cached);
         }
-        let renewed = self.fetcher.get(&self.cluster, &self.access).await;
+        let renewed = Box::pin(self.fetcher.get(&self.cluster, &self.access)).await;
         *failed = renewed.is_err().then(Instant::now);
         let renewed = Arc::new(renewed?);
         self.current.store(Arc::clone(&renewed));
@@ -150,7 +171,7 @@ impl CredentialCache {
 }
 
 impl CredentialFetcher {
-    async fn get(&self, cluster: &ClusterProfileReference, access: &Access) -> Result<CachedCredential, Unresolved> {
+    async fn get(&self, cluster: &ClusterProfileReference, access: &Access) -> Result<CachedCredential, AccessError> {
         let (started, requested_at) = (Instant::now(), Timestamp::now());
         let credential = match &access.source {
             CredentialSource::Plugin(plugin) => self.by_plugin(plugin, cluster, access).await,
@@ -167,7 +188,7 @@ impl CredentialFetcher {
         plugin: &Plugin,
         cluster: &ClusterProfileReference,
         access: &Access,
-    ) -> Result<(Credential, Option<String>), Unresolved> {
+    ) -> Result<(Credential, Option<String>), AccessError> {
         let permitted = self.secrets.permit(plugin, cluster, access, self.timeout).await?;
         let run = exec::run(plugin, self.timeout);
         tokio::pin!(run);
@@ -182,5 +203,18 @@ impl CredentialFetcher {
         let Some((remedy, until)) = permitted else { return Ok((credential, None)) };
         credential.expires = credential.expires.into_iter().chain(until).min();
         Ok((credential, remedy))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Makes the credential of `cache` so old that it is renewed if it is refused.
+    pub fn age(cache: &CredentialCache) {
+        let cached = cache.current.load_full();
+        let (credential, remedy) = (cached.credential.clone(), cached.remedy.clone());
+        let requested_at = cached.requested_at.saturating_sub(MIN_AGE).unwrap();
+        cache.current.store(Arc::new(CachedCredential { credential, remedy, requested_at }));
     }
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
-use knative_operator_shared::reason::Reason;
-use knative_operator_shared::redact::redact;
+use knative_operator_base::redact::redact;
 use rustix::process::{Pid, Signal, kill_process_group};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -16,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tracing::Instrument;
 
+use super::error::{AccessError, Reason};
 use super::profile::{EXEC_EXTENSION, Plugin};
-use super::unresolved::Unresolved;
 
 /// Maximum output in bytes.
 const OUTPUT_LIMIT: u64 = 256 << 10;
@@ -74,9 +73,9 @@ impl Drop for ProcessGroup {
 }
 
 /// Runs `plugin` and reads its credential, within `timeout`.
-pub async fn run(plugin: &Plugin, timeout: Duration) -> Result<Credential, Unresolved> {
+pub async fn run(plugin: &Plugin, timeout: Duration) -> Result<Credential, AccessError> {
     let failed = |why: String| {
-        Unresolved::new(
+        AccessError::new(
             Reason::AccessProviderFailed,
             format!("access provider {}: {} {why}", plugin.provider, plugin.command),
         )

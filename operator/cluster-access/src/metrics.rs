@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_base::cluster_profile::ClusterProfileReference;
 
 /// Receives measurements of connections and credentials.
 pub trait ClusterMetrics: Send + Sync {

@@ -1,11 +1,11 @@
-//! Which Secrets a credential plugin could read because of a ClusterProfile. The operator doesn't
+//! Which Secrets a credential plugin could read because of a ClusterProfile. The program doesn't
 //! know which fields of its configuration a plugin reads: `clusterName` is a Secret of the official
 //! secretreader, `name` and `namespace` are one of its kubeconfig-secretreader. So every text that
 //! can be a name counts, regardless of its field. Pure.
 
 use std::collections::BTreeSet;
 
-use knative_operator_shared::syntax;
+use knative_operator_base::syntax;
 use serde_json::Value;
 
 use super::profile::Plugin;
@@ -18,7 +18,7 @@ const MAX_NAMES: usize = 16;
 pub struct NamedSecrets {
     /// Texts that can be names of Secrets.
     pub names: BTreeSet<String>,
-    /// Texts that can be namespaces, besides the operator's own.
+    /// Texts that can be namespaces, besides the program's own.
     pub namespaces: BTreeSet<String>,
 }
 

@@ -6,15 +6,15 @@ use std::fmt::Display;
 use base64::prelude::BASE64_STANDARD;
 use base64::{DecodeError, Engine};
 use http::Uri;
-use knative_operator_shared::api::cluster_profile::{AccessCluster, AccessProvider, HEALTHY};
-use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
-use knative_operator_shared::reason::Reason;
-use knative_operator_shared::syntax;
+use knative_operator_base::cluster_profile::{
+    AccessCluster, AccessProvider, ClusterProfile, ClusterProfileReference, HEALTHY,
+};
+use knative_operator_base::syntax;
 use serde_json::{Value, json};
 
-use super::address::{self, Proxy};
+use super::address::{self, AddressError, Proxy};
+use super::error::{AccessError, Reason};
 use super::provider::{ArgsPolicy, Builtin, EnvPolicy, ExecConfig, Provider, Providers};
-use super::unresolved::Unresolved;
 
 /// Name of the extension with the configuration of a plugin, such as the name of a Secret.
 pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
@@ -77,7 +77,7 @@ pub fn insecurity(reference: &ClusterProfileReference, access: &Access) -> Optio
 pub enum CredentialSource {
     /// A plugin.
     Plugin(Plugin),
-    /// A Secret in the operator's namespace.
+    /// A Secret in the namespace of the program.
     Secret {
         /// Name of the provider, for messages.
         provider: String,
@@ -105,7 +105,7 @@ pub struct Plugin {
     pub command: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Its environment, besides the operator's own.
+    /// Its environment, besides that of the program.
     pub env: BTreeMap<String, String>,
     /// Its version of `ExecCredential`.
     pub api_version: String,
@@ -121,9 +121,9 @@ pub fn access(
     profile: &ClusterProfile,
     providers: &Providers,
     allows_http: bool,
-) -> Result<Access, Unresolved> {
+) -> Result<Access, AccessError> {
     let not_ready =
-        |why: String| Unresolved::new(Reason::ClusterProfileNotReady, format!("ClusterProfile {reference} {why}"));
+        |why: String| AccessError::new(Reason::ClusterProfileNotReady, format!("ClusterProfile {reference} {why}"));
     match profile.health() {
         Some(healthy) if healthy.status == "True" => {}
         Some(healthy) => {
@@ -140,14 +140,11 @@ pub fn access(
         }
     }
     if providers.providers.is_empty() {
-        return Err(Unresolved::new(
-            Reason::AccessProviderNotConfigured,
-            "the provider file of the operator names no provider; add one to accessProvidersConfig.providers",
-        ));
+        return Err(AccessError::new(Reason::AccessProviderNotConfigured, "the provider file names no provider"));
     }
     let offered = offered_providers(profile);
     if offered.is_empty() {
-        return Err(Unresolved::new(
+        return Err(AccessError::new(
             Reason::ClusterProfileUnavailable,
             format!(
                 "ClusterProfile {reference} has no status.accessProviders; its cluster manager has to publish one \
@@ -161,19 +158,19 @@ pub fn access(
             providers.providers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
             offered.keys().copied().collect::<Vec<_>>().join(", "),
         );
-        return Err(Unresolved::new(
+        return Err(AccessError::new(
             Reason::ClusterProfileUnavailable,
             format!(
-                "ClusterProfile {reference} offers the access providers {has}, and the operator's provider file knows {known}; they need one in common"
+                "ClusterProfile {reference} offers the access providers {has}, and the provider file knows {known}; they need one in common"
             ),
         ));
     };
     let invalid = |what: &str, why: &dyn Display| {
-        Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"))
+        AccessError::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"))
     };
     let cluster = &accessor.cluster;
     if cluster.server.is_empty() {
-        return Err(Unresolved::new(
+        return Err(AccessError::new(
             Reason::ClusterProfileUnavailable,
             format!(
                 "ClusterProfile {reference}: access provider {} has no server; its cluster manager has to publish the URL of the API server",
@@ -181,7 +178,12 @@ pub fn access(
             ),
         ));
     }
-    let server = address::server(&cluster.server, allows_http).map_err(|why| invalid("server", &why))?;
+    let server = address::server(&cluster.server, allows_http).map_err(|why| match why {
+        AddressError::Unencrypted(_) => {
+            AccessError::new(Reason::ServerWithoutTls, format!("ClusterProfile {reference}: server {why}"))
+        }
+        why => invalid("server", &why),
+    })?;
     let has_tls_settings = cluster.certificate_authority_data.as_deref().is_some_and(|data| !data.is_empty())
         || cluster.tls_server_name.as_deref().is_some_and(|name| !name.is_empty());
     if server.scheme_str() == Some("http") && has_tls_settings {
@@ -233,13 +235,13 @@ fn source(
     provider: &Provider,
     cluster: &AccessCluster,
     authority: Option<&[u8]>,
-) -> Result<CredentialSource, Unresolved> {
+) -> Result<CredentialSource, AccessError> {
     let Some(Builtin::SecretReader) = provider.builtin else {
         return plugin(reference, provider, cluster, authority).map(CredentialSource::Plugin);
     };
     let failed = |why: &str| {
         let subject = format!("ClusterProfile {reference}: extension {EXEC_EXTENSION}");
-        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {subject} {why}", provider.name))
+        AccessError::new(Reason::AccessProviderFailed, format!("access provider {}: {subject} {why}", provider.name))
     };
     let config = cluster.extensions.iter().find(|e| e.name == EXEC_EXTENSION).map(|e| &e.extension);
     let name = config.and_then(|c| c["clusterName"].as_str()).filter(|name| !name.is_empty());
@@ -256,9 +258,9 @@ fn plugin(
     provider: &Provider,
     cluster: &AccessCluster,
     authority: Option<&[u8]>,
-) -> Result<Plugin, Unresolved> {
+) -> Result<Plugin, AccessError> {
     let failed = |why: String| {
-        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
+        AccessError::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
     };
     let exec = provider.exec_config.as_ref().filter(|e| !e.command.is_empty());
     let exec =

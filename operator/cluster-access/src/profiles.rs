@@ -1,14 +1,12 @@
 //! The ClusterProfiles of the hub, from a watch.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use knative_operator_runtime::inventory::InventoryKind;
-use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
-use knative_operator_shared::fleet::selector::Traits;
-use knative_operator_shared::reason::Reason;
+use knative_operator_base::cluster_profile::{ClusterProfile, ClusterProfileReference, Properties};
+use knative_operator_client::inventory::InventoryKind;
 
-use super::unresolved::Unresolved;
+use super::error::{AccessError, Reason};
 
 /// Why the ClusterProfiles are unknown.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -76,10 +74,11 @@ impl ClusterProfiles {
     pub fn set(&self, profile: &Arc<ClusterProfile>) -> Option<Arc<ClusterProfile>> {
         let mut watched = self.write();
         let former = Arc::make_mut(&mut watched.profiles).insert(profile.reference(), Arc::clone(profile));
-        match former.as_ref().map(|former| (Traits::of(Some(former)), Traits::of(Some(profile)))) {
-            Some((before, after)) if before == after => {}
-            Some((before, after)) if before.labels == after.labels => watched.versions.properties += 1,
-            _ => watched.versions.labels += 1,
+        match &former {
+            Some(former) if labels(former) != labels(profile) => watched.versions.labels += 1,
+            Some(former) if properties(former) != properties(profile) => watched.versions.properties += 1,
+            Some(_) => {}
+            None => watched.versions.labels += 1,
         }
         former
     }
@@ -125,51 +124,57 @@ impl ClusterProfiles {
         &self,
         reference: &ClusterProfileReference,
         namespaces: &[String],
-    ) -> Result<Arc<ClusterProfile>, Unresolved> {
+    ) -> Result<Arc<ClusterProfile>, AccessError> {
         if namespaces.is_empty() || namespaces.contains(&reference.namespace) {
             return self.get(reference);
         }
-        Err(Unresolved::new(
+        Err(AccessError::new(
             Reason::ClusterProfileNotPermitted,
-            format!(
-                "the operator may not use ClusterProfile {reference}: knative_operator.multicluster.profileNamespaces in its Helm values, \
-                 or --profile-namespaces, doesn't list namespace {}",
-                reference.namespace
-            ),
+            format!("ClusterProfile {reference} may not be used: namespace {} is not permitted", reference.namespace),
         ))
     }
 
     /// The ClusterProfile of `reference`.
-    pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
+    pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, AccessError> {
         let watched = self.read();
         if let Some(profile) = watched.profiles.get(reference) {
             return match profile.unreadable() {
                 None => Ok(Arc::clone(profile)),
-                Some(why) => Err(Unresolved::new(
+                Some(why) => Err(AccessError::new(
                     Reason::ClusterProfileUnavailable,
                     format!("this version can't read ClusterProfile {reference}: {why}"),
                 )),
             };
         }
         Err(match &watched.listed {
-            Ok(()) => Unresolved::new(
-                Reason::ClusterProfileNotFound,
-                format!("ClusterProfile {reference} does not exist; create it, or correct spec.clusterProfileRef"),
-            ),
-            Err(Unlisted::KindMissing) => Unresolved::new(
-                Reason::ClusterProfileNotFound,
+            Ok(()) => {
+                AccessError::new(Reason::ClusterProfileNotFound, format!("ClusterProfile {reference} does not exist"))
+            }
+            Err(Unlisted::KindMissing) => AccessError::new(
+                Reason::ClusterProfileNotServed,
                 format!("ClusterProfile {reference} does not exist: {}", InventoryKind::ClusterProfile.not_served()),
             ),
-            Err(Unlisted::Unreadable(why)) => Unresolved::new(
+            Err(Unlisted::Unreadable(why)) => AccessError::new(
                 Reason::ClusterProfileUnavailable,
                 format!("cannot read ClusterProfile {reference}: {why}"),
             ),
-            Err(Unlisted::NotYet) => Unresolved::new(
+            Err(Unlisted::NotYet) => AccessError::new(
                 Reason::ClusterProfileUnavailable,
                 format!("ClusterProfile {reference} has not been read yet"),
             ),
         })
     }
+}
+
+/// The labels of `profile`; none are the same as an empty map.
+fn labels(profile: &ClusterProfile) -> Option<&BTreeMap<String, String>> {
+    profile.metadata.labels.as_ref().filter(|labels| !labels.is_empty())
+}
+
+/// The properties of `profile`, and whether they can't be read.
+fn properties(profile: &ClusterProfile) -> (Option<&Properties>, bool) {
+    let properties = profile.status.as_ref().map(|status| &status.properties).filter(|known| !known.0.is_empty());
+    (properties, profile.has_unreadable_properties())
 }
 
 #[cfg(test)]

@@ -37,11 +37,11 @@ pub struct Provider {
     pub env_policy: EnvPolicy,
 }
 
-/// A provider that is built into the operator.
+/// A provider that is built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Builtin {
-    /// Reads a token from a Secret in the operator's namespace.
+    /// Reads a token from a Secret in the namespace of the program.
     SecretReader,
 }
 
@@ -55,7 +55,7 @@ pub struct ExecConfig {
     pub command: String,
     /// Its arguments.
     pub args: Option<Vec<String>>,
-    /// Its environment, besides the operator's own.
+    /// Its environment, besides that of the program.
     pub env: Option<Vec<EnvVar>>,
     /// Whether the plugin gets the cluster in `KUBERNETES_EXEC_INFO`.
     pub provide_cluster_info: bool,
@@ -157,7 +157,7 @@ impl ProviderFile {
                 }
                 Err(error) if !invalid => {
                     tracing::error!(
-                        error = knative_operator_runtime::error_text(&error),
+                        error = knative_operator_client::error_text(&error),
                         "the provider file is invalid; its last valid contents stay in use"
                     );
                     valid(false);

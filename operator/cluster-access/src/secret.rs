@@ -1,5 +1,5 @@
-//! Secrets with credentials in the operator's namespace. The built-in access provider reads a token
-//! from one, in the layout of the `secretreader` plugin
+//! Secrets with credentials in the namespace of the program. The built-in access provider reads a
+//! token from one, in the layout of the `secretreader` plugin
 //! (<https://github.com/kubernetes-sigs/cluster-inventory-api>); needs no mounted plugin. Before the
 //! built-in provider or a plugin uses a Secret, [`binding`] decides whether the ClusterProfile may
 //! have the credential.
@@ -9,26 +9,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use knative_operator_runtime::error_text;
-use knative_operator_runtime::identity::patch_as;
-use knative_operator_shared::api::ClusterProfileReference;
-use knative_operator_shared::label::{FIELD_MANAGER, SENT_TO};
-use knative_operator_shared::reason::Reason;
+use knative_operator_base::cluster_profile::ClusterProfileReference;
+use knative_operator_client::error_text;
+use knative_operator_client::identity::patch_as;
 use kube::api::Patch;
 use kube::{Api, Client};
 use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::binding::{self, Binding};
+use super::binding::{self, Annotations, Binding};
+use super::error::{AccessError, Reason};
 use super::exec::Credential;
 use super::named_secrets::named_secrets;
 use super::profile::{Access, Plugin};
-use super::unresolved::Unresolved;
 
 /// Data key of the token.
 const KEY: &str = "token";
-/// Time after which a request to the spoke makes the operator read the Secret again, so that a
+/// Time after which a request to the spoke makes the program read the Secret again, so that a
 /// binding that is removed takes effect.
 const LIFETIME: Duration = Duration::from_secs(600);
 /// Who reads a Secret, if no plugin does.
@@ -44,10 +42,15 @@ const ATTEMPTS: u32 = 16;
 pub struct SecretReader {
     /// The hub.
     pub hub: Client,
-    /// The namespace of the Secrets: the operator's own.
+    /// The namespace of the Secrets, in which nobody else may write them: the program's own.
     pub namespace: String,
     /// Whether to refuse Secrets that name no ClusterProfile.
     pub requires_binding: bool,
+    /// Annotations with which a Secret names its ClusterProfiles.
+    pub annotations: Annotations,
+    /// Name of the program: the field manager of these annotations, and the user agent of its
+    /// requests to the clusters.
+    pub program: &'static str,
 }
 
 /// Who uses a Secret, and for what.
@@ -60,12 +63,12 @@ struct Use<'a> {
 }
 
 impl Use<'_> {
-    fn failed(self, namespace: &str, name: &str, why: &str) -> Unresolved {
-        self.unresolved(Reason::AccessProviderFailed, namespace, name, why)
+    fn failed(self, namespace: &str, name: &str, why: &str) -> AccessError {
+        self.error(Reason::AccessProviderFailed, namespace, name, why)
     }
 
-    fn unresolved(self, reason: Reason, namespace: &str, name: &str, why: &str) -> Unresolved {
-        Unresolved::new(reason, format!("{}: Secret {namespace}/{name} {why}", self.by))
+    fn error(self, reason: Reason, namespace: &str, name: &str, why: &str) -> AccessError {
+        AccessError::new(reason, format!("{}: Secret {namespace}/{name} {why}", self.by))
     }
 }
 
@@ -79,7 +82,7 @@ impl SecretReader {
         cluster: &ClusterProfileReference,
         access: &Access,
         timeout: Duration,
-    ) -> Result<(Credential, Option<String>), Unresolved> {
+    ) -> Result<(Credential, Option<String>), AccessError> {
         let of = Use { by: BUILTIN, cluster, access };
         let failed = |why: &str| of.failed(&self.namespace, name, why);
         let permitted = Box::pin(self.permitted(&self.namespace, name, of, timeout)).await?;
@@ -102,10 +105,10 @@ impl SecretReader {
         cluster: &ClusterProfileReference,
         access: &Access,
         timeout: Duration,
-    ) -> Result<Option<(Option<String>, Option<Timestamp>)>, Unresolved> {
+    ) -> Result<Option<(Option<String>, Option<Timestamp>)>, AccessError> {
         let by = format!("access provider {}", plugin.provider);
         let named = named_secrets(plugin)
-            .map_err(|why| Unresolved::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command)))?;
+            .map_err(|why| AccessError::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command)))?;
         let of = Use { by: &by, cluster, access };
         let (mut is_found, mut remedy) = (false, None);
         for namespace in std::iter::once(&self.namespace).chain(&named.namespaces) {
@@ -128,7 +131,7 @@ impl SecretReader {
         name: &str,
         of: Use<'_>,
         timeout: Duration,
-    ) -> Result<Option<(Secret, Option<String>)>, Unresolved> {
+    ) -> Result<Option<(Secret, Option<String>)>, AccessError> {
         let secrets = Api::<Secret>::namespaced(self.hub.clone(), namespace);
         let is_own = namespace == self.namespace;
         let mut attempt = 1;
@@ -139,38 +142,39 @@ impl SecretReader {
             drop(turn);
             let late = |_| of.failed(namespace, name, &format!("was not read within {timeout:?}"));
             let secret = match read.map_err(late)? {
-                // A Secret that the operator can't read there, its plugin can't read either.
+                // A Secret that the program can't read there, its plugin can't read either.
                 Err(kube::Error::Api(status)) if status.code == 403 && !is_own => None,
                 read => read.map_err(|e| of.failed(namespace, name, &format!("can't be read: {}", error_text(&e))))?,
             };
             let Some(secret) = secret else { return Ok(None) };
-            let bound = binding::check(&secret, of.cluster, of.access, self.requires_binding);
+            let bound = binding::check(&self.annotations, &secret, of.cluster, of.access, self.requires_binding);
             let Binding { remedy, record } =
-                bound.map_err(|why| of.unresolved(Reason::CredentialNotBound, namespace, name, &why.to_string()))?;
-            // The author of a ClusterProfile must not make the operator write elsewhere.
+                bound.map_err(|why| of.error(Reason::CredentialNotBound, namespace, name, &why.to_string()))?;
+            // The author of a ClusterProfile must not make the program write elsewhere.
             let Some(sent) = record.filter(|_| is_own) else { return Ok(Some((secret, remedy))) };
-            let recorded = tokio::time::timeout(timeout, record_sent(&secrets, &secret.metadata, &sent)).await;
+            let recorded = tokio::time::timeout(timeout, self.record(&secrets, &secret.metadata, &sent)).await;
+            let sent_to = self.annotations.sent_to;
             let late =
-                |_| of.failed(namespace, name, &format!("did not get the annotation {SENT_TO} within {timeout:?}"));
+                |_| of.failed(namespace, name, &format!("did not get the annotation {sent_to} within {timeout:?}"));
             match recorded.map_err(late)? {
                 Ok(()) => return Ok(Some((secret, remedy))),
                 // Somebody changed it since.
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
                 Err(error) => {
-                    let why = format!("can't be given the annotation {SENT_TO}: {}", error_text(&error));
+                    let why = format!("can't be given the annotation {sent_to}: {}", error_text(&error));
                     return Err(of.failed(namespace, name, &why));
                 }
             }
         }
     }
-}
 
-/// Records in the Secret that was read with `metadata` where its credential is `sent`.
-async fn record_sent(secrets: &Api<Secret>, metadata: &ObjectMeta, sent: &str) -> kube::Result<()> {
-    let version = &metadata.resource_version;
-    let patch = json!({"metadata": {"resourceVersion": version, "annotations": {SENT_TO: sent}}});
-    let name = metadata.name.as_deref().unwrap_or_default();
-    secrets.patch_metadata(name, &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await.map(drop)
+    /// Records in the Secret that was read with `metadata` where its credential is `sent`.
+    async fn record(&self, secrets: &Api<Secret>, metadata: &ObjectMeta, sent: &str) -> kube::Result<()> {
+        let (version, sent_to) = (&metadata.resource_version, self.annotations.sent_to);
+        let patch = json!({"metadata": {"resourceVersion": version, "annotations": {sent_to: sent}}});
+        let name = metadata.name.as_deref().unwrap_or_default();
+        secrets.patch_metadata(name, &patch_as(self.program), &Patch::Merge(patch)).await.map(drop)
+    }
 }
 
 /// When a Secret that is read now has to be read again.
@@ -183,13 +187,17 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use http::{Method, Request, Response};
-    use knative_operator_shared::label::CLUSTER_PROFILE;
     use kube::client::Body;
     use secrecy::ExposeSecret;
     use serde_json::Value;
 
     use super::super::profile::CredentialSource;
     use super::*;
+
+    const CLUSTER_PROFILE: &str = "example.com/cluster-profile";
+    const SENT_TO: &str = "example.com/sent-to";
+    const ANNOTATIONS: Annotations =
+        Annotations { profiles: CLUSTER_PROFILE, servers: "example.com/server", sent_to: SENT_TO };
 
     type Patches = Arc<Mutex<Vec<Value>>>;
 
@@ -218,7 +226,12 @@ mod tests {
             }
         });
         let hub = Client::new(answers, "n");
-        (SecretReader { hub, namespace: "n".to_owned(), requires_binding }, patches)
+        (secret_reader(hub, requires_binding), patches)
+    }
+
+    fn secret_reader(hub: Client, requires_binding: bool) -> SecretReader {
+        let namespace = "n".to_owned();
+        SecretReader { hub, namespace, requires_binding, annotations: ANNOTATIONS, program: "example" }
     }
 
     fn access() -> Access {
@@ -240,7 +253,7 @@ mod tests {
     async fn read(
         annotations: &Value,
         requires_binding: bool,
-    ) -> (Result<(String, Option<String>), Unresolved>, Vec<Value>) {
+    ) -> (Result<(String, Option<String>), AccessError>, Vec<Value>) {
         let (reader, patches) = reader(annotations, requires_binding);
         let read = reader.read("prod", &cluster(), &access(), Duration::from_secs(5)).await;
         let token = |credential: Credential| credential.token.unwrap().expose_secret().to_owned();
@@ -291,8 +304,7 @@ mod tests {
                 Ok::<_, std::convert::Infallible>(Response::new(body))
             }
         });
-        let reader =
-            SecretReader { hub: Client::new(answers, "n"), namespace: "n".to_owned(), requires_binding: false };
+        let reader = secret_reader(Client::new(answers, "n"), false);
         let mut all = tokio::task::JoinSet::new();
         for _ in 0..3 * MAX_READS {
             let reader = reader.clone();

@@ -1,6 +1,5 @@
 //! TLS settings of one spoke.
 
-use knative_operator_shared::reason::Reason;
 use kube::Config;
 use kube::client::ConfigExt;
 use rustls::ClientConfig;
@@ -9,18 +8,18 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::error::{AccessError, Reason};
 use super::exec;
 use super::profile::Access;
-use super::unresolved::Unresolved;
 
 /// TLS settings for the spoke of `access` with the client certificate `identity`, and the name that
 /// its certificate is for, if not its host.
 pub fn config(
     access: &Access,
     identity: Option<&(String, SecretString)>,
-) -> Result<(ClientConfig, Option<ServerName<'static>>), Unresolved> {
+) -> Result<(ClientConfig, Option<ServerName<'static>>), AccessError> {
     let failed = |why: String| {
-        Unresolved::new(Reason::RemoteClientCreationFailed, format!("no client for {}: {why}", access.server))
+        AccessError::new(Reason::RemoteClientCreationFailed, format!("no client for {}: {why}", access.server))
     };
     let mut config = Config::new(access.server.clone());
     config.accept_invalid_certs = access.insecure;
@@ -38,7 +37,7 @@ pub fn config(
         config.auth_info.client_certificate_data = Some(exec::base64(certificate));
         config.auth_info.client_key_data = Some(SecretString::from(exec::base64(key.expose_secret())));
     }
-    let mut tls = config.rustls_client_config().map_err(|e| failed(knative_operator_runtime::error_text(&e)))?;
+    let mut tls = config.rustls_client_config().map_err(|e| failed(knative_operator_client::error_text(&e)))?;
     // No session cache: connections last for days, and a cache costs memory for every spoke.
     tls.resumption = Resumption::disabled();
     let name = access

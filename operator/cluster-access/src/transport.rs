@@ -16,9 +16,9 @@ use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use knative_operator_runtime::gate::GatedBody;
-use knative_operator_runtime::identity::user_agent;
-use knative_operator_shared::label::FIELD_MANAGER;
+use knative_operator_client::body::LimitedBody;
+use knative_operator_client::gate::{self, Closed, Gate, GatedBody};
+use knative_operator_client::identity::user_agent;
 use kube::Client;
 use kube::client::Body;
 use secrecy::ExposeSecret;
@@ -26,11 +26,9 @@ use tracing::{Instrument, Span};
 
 use super::connector::{SpokeConnector, is_http2_unsupported};
 use super::credential::{CachedCredential, CredentialCache};
+use super::error::AccessError;
 use super::profile::Access;
 use super::tls;
-use super::unresolved::Unresolved;
-use knative_operator_runtime::body::LimitedBody;
-use knative_operator_runtime::fence::{Fence, LeaseLost};
 
 /// Time limit of response headers: longer than the timeouts of admission webhooks.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,6 +47,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct ToService;
 
+/// Extension of a request that is not sent again with a new credential after a 401.
+#[derive(Clone, Copy, Debug)]
+pub struct NoRetry;
+
 type Http = HttpClient<SpokeConnector, GatedBody>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -57,7 +59,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct SpokeService {
     access: Arc<Access>,
     credentials: Arc<CredentialCache>,
-    fence: Fence,
+    gate: Gate,
     pools: Arc<ArcSwap<ConnectionPools>>,
 }
 
@@ -77,28 +79,28 @@ struct ConnectionPools {
 pub enum TransportError {
     /// The credential is stale, and the provider returns no usable one.
     #[error(transparent)]
-    Credential(#[from] Unresolved),
+    Credential(#[from] AccessError),
     /// The server is unreachable, or closed the connection.
     #[error("cannot reach the API server")]
     Http(#[from] hyper_util::client::legacy::Error),
     /// The server did not respond in time.
     #[error("the API server did not answer within {RESPONSE_TIMEOUT:?}")]
     TimedOut,
-    /// The replica may have lost its Lease meanwhile.
+    /// The program may no longer write.
     #[error(transparent)]
-    LeaseLost(#[from] LeaseLost),
+    Closed(#[from] Closed),
     /// The URL and the path are not compatible.
     #[error("invalid URL")]
     Uri(#[from] http::Error),
 }
 
 impl SpokeService {
-    /// A client for the spoke of `access` with `credentials`; `fence` checks each write when it is
-    /// sent. Connects on first use.
-    pub async fn new(access: Arc<Access>, credentials: Arc<CredentialCache>, fence: Fence) -> Result<Self, Unresolved> {
+    /// A client for the spoke of `access` with `credentials`; each write is sent if `gate` holds at
+    /// that time. Connects on first use.
+    pub async fn new(access: Arc<Access>, credentials: Arc<CredentialCache>, gate: Gate) -> Result<Self, AccessError> {
         let cached = credentials.current().await?;
         let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, true)?));
-        Ok(Self { access, credentials, fence, pools })
+        Ok(Self { access, credentials, gate, pools })
     }
 
     /// A client that uses it.
@@ -107,7 +109,7 @@ impl SpokeService {
     }
 
     /// Drops the connections; the next request opens a new connection, over HTTP/2 or HTTP/1.1.
-    pub async fn reconnect(&self, http2: bool) -> Result<(), Unresolved> {
+    pub async fn reconnect(&self, http2: bool) -> Result<(), AccessError> {
         let cached = self.credentials.current().await?;
         self.pools.store(Arc::new(pools(&self.access, &cached, http2)?));
         Ok(())
@@ -119,7 +121,7 @@ impl SpokeService {
     }
 
     /// The pools for `cached`: new ones if its client certificate changed.
-    fn pools(&self, cached: &CachedCredential) -> Result<Arc<ConnectionPools>, Unresolved> {
+    fn pools(&self, cached: &CachedCredential) -> Result<Arc<ConnectionPools>, AccessError> {
         let current = self.pools.load_full();
         let certificate = cached.credential.identity.as_ref().map(|(certificate, _)| certificate);
         if current.certificate.as_ref() == certificate {
@@ -138,17 +140,17 @@ impl SpokeService {
         body: Body,
         cached: &CachedCredential,
     ) -> Result<Response<Incoming>, TransportError> {
-        let mut request = Request::from_parts(parts.clone(), GatedBody::new(body, Some(self.fence.gate())));
-        // Name and version of the program are ASCII, so the header is valid.
-        request
-            .headers_mut()
-            .extend(HeaderValue::from_str(&user_agent(FIELD_MANAGER)).ok().map(|agent| (USER_AGENT, agent)));
+        let mut request = Request::from_parts(parts.clone(), GatedBody::new(body, Some(Arc::clone(&self.gate))));
+        // A name that is not ASCII is none.
+        request.headers_mut().extend(
+            HeaderValue::from_str(&user_agent(self.credentials.program())).ok().map(|agent| (USER_AGENT, agent)),
+        );
         if let Some(header) = cached.authorization() {
             request.headers_mut().insert(AUTHORIZATION, header);
         }
         // Here, since the credential may have taken long. The connection may, too: it asks for the
         // body when it can send it.
-        self.fence.check(&request)?;
+        gate::check(&request, &self.gate)?;
         let (http, limit) = match parts.extensions.get::<ToService>() {
             Some(ToService) => (&pools.services, SERVICE_TIMEOUT),
             None if watch => (&pools.watches, RESPONSE_TIMEOUT),
@@ -165,7 +167,8 @@ impl SpokeService {
         parts.uri = join(&self.access.server, &parts.uri)?;
         let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
         // A 401 of a Service says nothing about the credential.
-        let retry = body.try_clone().filter(|_| parts.extensions.get::<ToService>().is_none());
+        let retries = parts.extensions.get::<ToService>().is_none() && parts.extensions.get::<NoRetry>().is_none();
+        let retry = body.try_clone().filter(|_| retries);
         let cached = self.credentials.current().await?;
         let response = self.send_once(&*self.pools(&cached)?, watch, &parts, body, &cached).await?;
         let (response, cached) = match retry {
@@ -218,7 +221,7 @@ impl tower::Service<Request<Body>> for SpokeService {
     }
 }
 
-fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<ConnectionPools, Unresolved> {
+fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<ConnectionPools, AccessError> {
     let (config, name) = tls::config(access, cached.credential.identity.as_ref())?;
     let http = |idle: Option<Duration>, http2: bool| {
         HttpClient::builder(TokioExecutor::new())

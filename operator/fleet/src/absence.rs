@@ -26,3 +26,52 @@ impl Gone {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use jiff::{SignedDuration, Timestamp};
+    use knative_operator_shared::api::ClusterProfileReference;
+    use knative_operator_shared::api::fleet::RemovalStatus;
+
+    use crate::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput};
+
+    /// What happens at `now` to the one of ten clusters that leaves.
+    fn decide(leaving: Leaving, now: Timestamp) -> RemovalDecision {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let input = RemovalInput {
+            leaving: &BTreeMap::from([(cluster, leaving)]),
+            counting: &BTreeSet::new(),
+            staying: 9,
+            max_at_once: None,
+            grace: GRACE_PERIOD,
+            is_paused: false,
+            record: &RemovalStatus::default(),
+            elapsed: SignedDuration::ZERO,
+            now,
+        };
+        input.decide(|_| true)
+    }
+
+    #[test]
+    fn cluster_that_a_scheduler_drops_in_an_outage_stays_and_has_a_grace_period_after_it() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let observed = SignedDuration::from_hours(2);
+        let since = Some(now - observed);
+        let dropped = Leaving { since, observed, is_unavailable: true, is_installed: true, ..Leaving::default() };
+        let decision = decide(dropped, now);
+        assert!(decision.remove.is_empty() && decision.blocked.is_none(), "{decision:?}");
+        assert_eq!((decision.unavailable.len(), decision.until, decision.since), (1, None, None));
+        // Its record ends, since it waits: when it is available, it has left just now.
+        assert!(decision.unavailable.iter().all(|cluster| decision.waits(cluster)));
+        let back = Leaving { is_installed: true, ..Leaving::default() };
+        let decision = decide(back.clone(), now);
+        assert_eq!((decision.remove.len(), decision.since), (0, Some(now)));
+        // The decision has its end, and removes it then.
+        let left = Leaving { since: Some(now), ..back };
+        assert_eq!(decide(left.clone(), now).until, Some(now + GRACE_PERIOD));
+        let left = Leaving { observed: GRACE_PERIOD, ..left };
+        assert_eq!(decide(left, now + GRACE_PERIOD).remove.len(), 1);
+    }
+}

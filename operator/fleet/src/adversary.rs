@@ -9,6 +9,7 @@ use super::backup::Restored;
 use super::gates::Gates;
 use super::member::HubFault;
 use super::model::World;
+use super::outcome::Outcome;
 use super::timer::Timers;
 
 /// Something that happens to a fleet.
@@ -49,7 +50,10 @@ pub enum Action {
     Join(usize),
     /// A stage is approved.
     Approve,
+    /// A person or a CronJob pauses the fleet, or resumes it.
     Pause(bool),
+    /// A person asks for another try of what failed.
+    Retry,
     /// The operator stops after some writes, and another replica continues.
     Crash(usize),
     /// The hub is backed up.
@@ -152,12 +156,15 @@ impl World {
                 let names: Vec<_> = self.stages.settings().iter().map(|stage| stage.name.clone()).collect();
                 self.approvals.extend(names.into_iter().map(|name| ((self.update.to_owned(), name), String::new())));
             }
-            Action::Pause(paused) if self.paused == *paused => {}
-            Action::Pause(paused) => {
-                self.generation += 1;
+            Action::Pause(paused) => self.paused = *paused,
+            Action::Retry => {
+                for applied in self.members.iter_mut().flat_map(|m| &mut m.children).filter_map(|c| c.applied.as_mut())
+                {
+                    let retried = applied.outcome.as_ref().and_then(Outcome::retried);
+                    applied.outcome = retried.or(applied.outcome.take());
+                }
                 self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
                 self.observe_truth();
-                self.paused = *paused;
             }
             Action::Crash(limit) => {
                 self.advance(*limit);

@@ -51,6 +51,13 @@ pub fn since(old: &KnativeFleetStatus, update: &str, digest: &str, generation: i
     }
 }
 
+/// The generation with which failures are recorded in a rollout since a generation of the fleet. A
+/// change that rolls out nothing else, such as the end of a pause, mends none. 0 is that of a
+/// failure that is observed again.
+pub fn of_failures(since: i64) -> i64 {
+    since.max(BEFORE_ALL + 1)
+}
+
 impl Rollout<'_> {
     /// Whether `approval` is for this rollout. One that an earlier version stored counts only for a
     /// rollout that was in progress then: it names the revision, and is younger than the fleet.
@@ -144,6 +151,20 @@ mod tests {
         assert!(counts(0, &Approval { created: time("12:00:00"), ..earlier.clone() }));
         assert!(!counts(0, &Approval { created: time("11:59:59"), ..earlier.clone() }), "of a former fleet");
         assert!(!counts(0, &Approval { created: None, ..earlier }));
+    }
+
+    #[test]
+    fn failure_of_an_earlier_rollout_is_observed_again_and_none_after_a_pause() {
+        let mut status = KnativeFleetStatus::default();
+        let mut failures = |digest: &str, generation| {
+            let since = since(&status, "prod-1", digest, generation);
+            (status.rollout_digest, status.rollout_generation) = (Some(digest.to_owned()), Some(since));
+            of_failures(since)
+        };
+        // It is paused and resumed, then something else is rolled out.
+        assert_eq!((failures("a", 3), failures("a", 4), failures("a", 5), failures("b", 6)), (3, 3, 3, 6));
+        // A rollout that an earlier version started has failures that are not tried again, either.
+        assert_eq!(of_failures(BEFORE_ALL), 1);
     }
 
     #[test]

@@ -158,8 +158,9 @@ fn newer_bundle_starts_no_rollout_that_failures_stopped() {
             (0..4).for_each(|_| pass(&mut world, 1));
             assert_eq!((world.update, have(&world)), ("a", vec![first, "d"]), "{on_failure:?} {action:?}");
         }
-        // A person mends the cluster, or changes the fleet.
-        world.act(&if on_failure == OnFailure::Pause { Action::Break(0, false) } else { Action::Edit("a") });
+        // A person mends the cluster and asks for another try, or changes the fleet.
+        world.act(&Action::Break(0, false));
+        world.act(&if on_failure == OnFailure::Pause { Action::Retry } else { Action::Edit("a") });
         (0..8).for_each(|_| pass(&mut world, 1));
         assert_eq!((world.current.as_deref(), have(&world)), (Some("f"), vec!["f", "f"]), "{on_failure:?}");
     }

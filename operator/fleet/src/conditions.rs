@@ -1,5 +1,7 @@
 //! The conditions of a fleet.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
 use knative_operator_shared::api::{ClusterProfileReference, Condition};
@@ -9,7 +11,7 @@ use knative_operator_shared::time::truncate;
 
 use super::decision::{Decision, Input, StageReport};
 use super::member::Contents;
-use super::removal::{Blocked, Leavers};
+use super::removal::{Blocked, Leavers, RemovalDecision};
 use super::rollback;
 
 /// Maximum number of clusters named in a message.
@@ -172,12 +174,9 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
         return (type_, false, "NotPending", String::new());
     }
     let (removable, protected) = (leavers.removable(), &leavers.decision.protected);
-    let stay = format!(
-        "the annotation {PROTECTED} protects the resources of these clusters, which left the fleet: {}; remove it, or select them again",
-        named(&protected.iter().collect::<Vec<_>>())
-    );
+    let stay = stay(leavers);
     let counting = &leavers.decision.counting;
-    if removable.is_empty() && protected.is_empty() {
+    if removable.is_empty() && stay.is_empty() {
         let counting = named(&counting.iter().collect::<Vec<_>>());
         return (
             type_,
@@ -187,9 +186,9 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
         );
     }
     if removable.is_empty() {
-        return (type_, true, "Protected", stay);
+        return (type_, true, if protected.is_empty() { "Unavailable" } else { "Protected" }, stay);
     }
-    let stay = if protected.is_empty() { String::new() } else { format!("; {stay}") };
+    let stay = if stay.is_empty() { String::new() } else { format!("; {stay}") };
     let clusters = named(&removable);
     if input.is_paused {
         return (
@@ -211,6 +210,27 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
         removable.len()
     );
     (type_, true, "GracePeriod", message)
+}
+
+/// Which clusters left and stay for longer than a grace period, and why; empty if none do.
+fn stay(leavers: &Leavers<'_>) -> String {
+    let RemovalDecision { protected, unavailable, .. } = leavers.decision;
+    let names = |clusters: &BTreeSet<ClusterProfileReference>| named(&clusters.iter().collect::<Vec<_>>());
+    let mut parts = Vec::new();
+    if !protected.is_empty() {
+        parts.push(format!(
+            "the annotation {PROTECTED} protects the resources of these clusters, which left the fleet: {}; remove it, or select them again",
+            names(protected)
+        ));
+    }
+    if !unavailable.is_empty() {
+        parts.push(format!(
+            "these clusters left the fleet, and stay because they are not healthy or not reachable: {}; their grace period begins when \
+             they are available; to keep them, select them again",
+            names(unavailable)
+        ));
+    }
+    parts.join("; ")
 }
 
 fn removal_blocked(leavers: &Leavers<'_>) -> State {

@@ -35,8 +35,8 @@ impl<C: Contents> Input<'_, C> {
 
     fn reports(&self, progress: &[Progress]) -> Vec<StageReport> {
         let mut reports = vec![StageReport::default(); self.stages.settings().len()];
-        for (report, stage) in reports.iter_mut().zip(self.stages.settings()) {
-            let is_empty = self.members.iter().all(|member| self.stages.settings()[member.stage].name != stage.name);
+        for ((report, stage), own) in reports.iter_mut().zip(self.stages.settings()).zip(self.by_stage()) {
+            let is_empty = own.is_empty();
             // No stage comes after the clusters that no stage selects.
             let is_first = stage.name != REST && self.had_clusters.contains(&stage.name);
             report.is_lost = is_empty && self.is_rolling_out() && is_first;
@@ -63,6 +63,7 @@ impl<C: Contents> Input<'_, C> {
                 }
                 // A former failure counts no longer, and no later stage starts before its end.
                 Progress::Soaking(_) => report.soaking += 1,
+                Progress::Updated if self.is_unstored(member) => report.soaking += 1,
                 Progress::Updated => report.updated += 1,
                 Progress::Failed(..) => {
                     report.failed += 1;

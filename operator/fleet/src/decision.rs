@@ -1,6 +1,7 @@
 //! What a decision about a fleet depends on, and the decision.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::ClusterProfileReference;
@@ -28,7 +29,8 @@ pub struct Input<'a, C> {
     pub update: &'a str,
     /// Whether the rollout of the update revision has failed, and is rolled back.
     pub has_failed: bool,
-    /// Generation of the fleet.
+    /// Generation of the fleet since which it rolls this out, and there. Failures are recorded with
+    /// it: a pause, or another change that rolls out nothing else, ends none.
     pub generation: i64,
     /// What happens if too many clusters fail.
     pub on_failure: OnFailure,
@@ -42,6 +44,8 @@ pub struct Input<'a, C> {
     pub contents: &'a C,
     /// The time.
     pub now: Timestamp,
+    /// What [`Self::may_install`] says about each stage, once it was asked.
+    pub installable: OnceLock<Vec<bool>>,
 }
 
 /// What to write next, and the state of the rollout.
@@ -73,15 +77,14 @@ pub struct StageReport {
     pub updated: usize,
     /// Number of clusters that are being updated.
     pub updating: usize,
-    /// Number of clusters that soak.
+    /// Number of clusters that soak, or whose success is not stored yet.
     pub soaking: usize,
     /// Number of clusters on which another revision is being installed.
     pub others: usize,
-    /// Number of clusters that failed. Those that failed before the last change of the fleet count
-    /// until they are updated.
+    /// Number of clusters that failed. Those that are observed again count until they are updated.
     pub failed: usize,
-    /// Number of those among them that failed since, without those with refused writes: what shows
-    /// that the revision doesn't work.
+    /// Number of those among them that are not observed again, without those with refused writes:
+    /// what shows that the revision doesn't work.
     pub broken: usize,
     /// Number of clusters that were not healthy when it was their turn, or are skipped.
     pub deferred: usize,
@@ -122,6 +125,15 @@ impl<C: Contents> Input<'_, C> {
         self.has_failed && self.is_rolling_out()
     }
 
+    /// The indices of the members in each stage.
+    pub fn by_stage(&self) -> Vec<Vec<usize>> {
+        let mut stages = vec![Vec::new(); self.stages.settings().len()];
+        for (index, member) in self.members.iter().enumerate() {
+            stages[member.stage].push(index);
+        }
+        stages
+    }
+
     /// What the progress of `member` depends on.
     pub fn target(&self, member: &Member) -> Target<'_, C> {
         Target {
@@ -139,13 +151,21 @@ impl<C: Contents> Input<'_, C> {
         !stage.needs_approval || self.approvals.contains_key(&(self.update.to_owned(), stage.name.clone()))
     }
 
-    /// Whether new clusters of the stage `index` get `revision`, which was rolled out before. It
-    /// may have passed a stage that needs an approval while that had no clusters; so there, another
+    /// Whether new clusters of the stage `index` get the current revision, if there is one. It may
+    /// have passed a stage that needs an approval while that had no clusters; so there, another
     /// cluster must have it.
-    pub fn may_install(&self, index: usize, revision: &str) -> bool {
-        let has =
-            |member: &Member| member.is_touched(revision, None, self.contents) && member.has(revision, self.contents);
-        !self.stages.settings()[index].needs_approval
-            || self.members.iter().any(|member| member.stage == index && has(member))
+    pub fn may_install(&self, index: usize) -> bool {
+        self.installable.get_or_init(|| self.installable_stages())[index]
+    }
+
+    /// The same for each stage: it is asked for each cluster, and all clusters answer it.
+    fn installable_stages(&self) -> Vec<bool> {
+        let mut stages: Vec<bool> = self.stages.settings().iter().map(|stage| !stage.needs_approval).collect();
+        let Some(current) = self.current else { return stages };
+        for member in self.members {
+            let has = || member.is_touched(current, None, self.contents) && member.has(current, self.contents);
+            stages[member.stage] = stages[member.stage] || has();
+        }
+        stages
     }
 }

@@ -118,6 +118,7 @@ fn actions(clusters: usize) -> Vec<Action> {
         Action::Approve,
         Action::Pause(true),
         Action::Pause(false),
+        Action::Retry,
         Action::Crash(1),
     ];
     for index in 0..clusters {

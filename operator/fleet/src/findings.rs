@@ -77,13 +77,12 @@ fn cluster_that_is_lost_after_the_write_has_failed() {
     pass(&mut world, DEADLINE);
     assert!(!is_started(&world, 1));
     assert!(matches!(&world.decide().progress[0], Progress::Failed(reason, _) if reason == "Unreachable"));
-    // It stays one when the cluster is back, until a person changes the fleet.
+    // It stays one when the cluster is back, until a person asks for another try.
     world.act(&Action::Outage(0, false));
     world.settle();
     pass(&mut world, DEADLINE);
     assert!(!is_started(&world, 1));
-    world.act(&Action::Pause(true));
-    world.act(&Action::Pause(false));
+    world.act(&Action::Retry);
     world.settle();
     assert!(is_started(&world, 1));
 }
@@ -333,7 +332,7 @@ fn update_that_replaces_another_one_fails_for_what_that_one_broke() {
 }
 
 #[test]
-fn cluster_that_failed_is_observed_again_after_each_change_of_the_fleet() {
+fn cluster_that_failed_is_observed_again_in_another_rollout() {
     let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Pause);
     world.settle();
     world.act(&Action::Break(0, true));
@@ -357,8 +356,7 @@ fn canary_that_failed_within_the_limit_proves_nothing() {
     assert!(matches!(world.decide().progress[0], Progress::Failed(..)));
     assert!(!is_started(&world, 1) && world.decide().stages[0].is_unproven());
     world.act(&Action::Break(0, false));
-    world.act(&Action::Pause(true));
-    world.act(&Action::Pause(false));
+    world.act(&Action::Retry);
     pass(&mut world, 1);
     assert!(is_started(&world, 1));
 }

@@ -52,9 +52,13 @@ fn gate_that_fails_stops_the_rollout_after_the_soak() {
     world.act(&Action::Gate(0, Gates::Passed));
     (0..3).for_each(|_| pass(&mut world, DEADLINE));
     assert!(!is_started(&world, 1) && matches!(outcome(&world, 0), Some(Outcome::Failed { .. })));
-    // A person changes the fleet: they are measured again.
+    // Nor does a pause that ends mend it.
     world.act(&Action::Pause(true));
     world.act(&Action::Pause(false));
+    (0..3).for_each(|_| pass(&mut world, DEADLINE));
+    assert!(!is_started(&world, 1) && matches!(outcome(&world, 0), Some(Outcome::Failed { .. })));
+    // A person asks for another try: they are measured again.
+    world.act(&Action::Retry);
     world.settle();
     pass(&mut world, 60);
     assert_eq!(outcome(&world, 0), Some(Outcome::Succeeded));

@@ -81,11 +81,24 @@ impl<C: Contents> Input<'_, C> {
                 }
                 _ => continue,
             };
-            if self.is_rolling_out() || member.is_recorded() {
+            if self.is_recording(member) {
                 writes.extend(member.records(self.update, &outcome));
             }
         }
         writes
+    }
+
+    /// Whether what comes of the update is recorded for `member`. An earlier version did not.
+    fn is_recording(&self, member: &Member) -> bool {
+        self.is_rolling_out() || member.is_recorded()
+    }
+
+    /// Whether the success of `member`, which is updated, is still to be recorded. Its stage is not
+    /// complete before, nor is the rollout: a process that continues doesn't know the success, and
+    /// observes the cluster again.
+    pub fn is_unstored(&self, member: &Member) -> bool {
+        let is_present = member.gone.is_none() && !member.is_skipped;
+        is_present && self.is_recording(member) && !member.records(self.update, &Outcome::Succeeded).is_empty()
     }
 
     /// What came of the update of `member` to `revision`, if that is known.
@@ -115,5 +128,64 @@ impl<C: Contents> Input<'_, C> {
         let may_recover = !self.is_rolling_out() && !is_stopped && !member.has_failed_gates(self.generation);
         let is_ready = is_ready && member.gates == Gates::Passed;
         may_recover && is_ready && member.elapsed.in_phase >= stage.soak
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::fleet::OnFailure;
+
+    use super::*;
+    use crate::adversary::Action;
+    use crate::findings::{is_started, pass};
+    use crate::member::Change;
+    use crate::model::World;
+    use crate::truth::DEADLINE;
+
+    /// Whether all writes of `decision` record a success.
+    fn records_only(decision: &Decision) -> bool {
+        let is_record = |write: &Write| write.change == Change::Record(Outcome::Succeeded);
+        !decision.writes.is_empty() && decision.writes.iter().all(is_record)
+    }
+
+    #[test]
+    fn no_stage_follows_from_a_success_that_is_not_stored() {
+        let stages = [(1, 0, 60, false), (1, 0, 0, false)];
+        let mut world = World::new(&stages, &[0, 1], OnFailure::Pause);
+        world.settle();
+        pass(&mut world, 1);
+        world.tick(60);
+        assert!(records_only(&world.decide()), "{:?}", world.decide());
+        // The process ends before the record is stored, and the canary breaks under the next one.
+        world.act(&Action::Crash(0));
+        world.act(&Action::Break(0, true));
+        world.settle();
+        pass(&mut world, DEADLINE);
+        assert!(!is_started(&world, 1) && matches!(world.decide().progress[0], Progress::Failed(..)));
+        world.act(&Action::Break(0, false));
+        world.act(&Action::Retry);
+        (0..3).for_each(|_| pass(&mut world, 60));
+        assert!(is_started(&world, 1));
+    }
+
+    #[test]
+    fn no_rollout_is_complete_before_its_successes_are_stored() {
+        let mut world = World::new(&[(2, 0, 0, false)], &[0, 0], OnFailure::Rollback);
+        (0..4).for_each(|_| pass(&mut world, 1));
+        world.act(&Action::Edit("c"));
+        world.settle();
+        world.tick(1);
+        let decision = world.decide();
+        assert!(records_only(&decision) && !decision.is_complete, "{decision:?}");
+        // It is lost with the process.
+        world.act(&Action::Crash(0));
+        assert_eq!(world.current.as_deref(), Some("a"));
+        world.settle();
+        assert_eq!(world.current.as_deref(), Some("c"));
+        // So the revision to return to is the one that was rolled out.
+        world.act(&Action::Edit("d"));
+        world.settle();
+        let previous = world.members.iter().map(|member| member.children[0].applied.as_ref()?.previous.as_deref());
+        assert_eq!(previous.collect::<Vec<_>>(), [Some("a"), Some("c")], "c left the first one as it was");
     }
 }

@@ -10,6 +10,7 @@ use super::gates::{GATE_FAILED, Gates};
 use super::member::{Change, Member};
 use super::model::World;
 use super::outcome::Outcome;
+use super::progress::Progress;
 use super::truth::DEADLINE;
 
 impl World {
@@ -36,8 +37,8 @@ impl World {
             let is_observed = member.hub_fault.is_none() && !member.is_skipped && !self.gone.contains_key(&index);
             if is_ready || !is_observed {
                 truth.not_ready = None;
-                // After the rollout, and after a change of the fleet, it has recovered when it was
-                // Ready for as long as an update.
+                // After the rollout, and after another try, it has recovered when it was Ready for
+                // as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
                 let may_recover = is_complete || truth.is_forgiven;
                 let is_fine = truth.ready.is_some_and(|since| now - since >= soak) && truth.is_done(soak);
@@ -102,6 +103,7 @@ impl World {
                 self.check_stage_before(earlier);
             }
         }
+        self.check_stored(decision, &begun);
         self.check_concurrency(decision, &begun);
         self.check_rollback(decision);
         self.check_uninstalled(decision);
@@ -135,7 +137,7 @@ impl World {
         self.members.iter().enumerate().filter(move |(index, _)| counts(*index) && self.stage(*index) == stage)
     }
 
-    /// Whether a gate failed, and was not measured again with success after a change of the fleet.
+    /// Whether a gate failed, and was not measured again with success.
     fn has_failed_gates(&self, index: usize) -> bool {
         let of_update = self.members[index].of_update(self.update);
         let mut outcomes = of_update.filter_map(|applied| applied.outcome.as_ref());
@@ -206,6 +208,28 @@ impl World {
         let is_lost = all == 0 && is_rolling_out && self.had_clusters.contains(name);
         assert!(!is_lost, "stage {stage} was skipped when its clusters were gone");
         assert!(all == 0 || proven > 0, "the next stage was begun before any cluster of stage {stage} was updated");
+    }
+
+    /// "An operator that is killed forgets no success": no later stage begins, and no rollout is
+    /// complete, with the decision that records it.
+    fn check_stored(&self, decision: &Decision, begun: &[usize]) {
+        let observed = self.observed();
+        let stage = |index: &usize| {
+            let member = observed.iter().find(|member| member.cluster == self.members[*index].cluster);
+            member.map(|member| member.stage)
+        };
+        for (member, progress) in observed.iter().zip(&decision.progress) {
+            let records = decision
+                .writes
+                .iter()
+                .any(|write| write.cluster == member.cluster && write.change == Change::Record(Outcome::Succeeded));
+            let follows = decision.is_complete || begun.iter().any(|index| stage(index) > Some(member.stage));
+            assert!(
+                *progress != Progress::Updated || !records || !follows,
+                "something follows from the success of {:?}, which is not stored",
+                member.cluster
+            );
+        }
     }
 
     /// "At most `maxConcurrent` clusters are updated at the same time."

@@ -76,4 +76,7 @@ pub mod transitions;
 #[cfg(test)]
 mod truth;
 pub mod unknown;
+#[cfg(test)]
+mod unknown_clusters;
+pub mod unreadable;
 pub mod versions;

@@ -8,8 +8,8 @@ use super::progress::Progress;
 use super::timer::Phase;
 
 impl Member {
-    /// Whether a failure of its gates is recorded in `generation` of the fleet. After a change of
-    /// the fleet, or if another try was asked for one of its resources, they are measured again.
+    /// Whether a failure of its gates is recorded in the rollout since `generation`. In another
+    /// one, or if another try was asked for one of its resources, they are measured again.
     pub fn has_failed_gates(&self, generation: i64) -> bool {
         let is_retried = |applied: &Applied| matches!(applied.outcome, Some(Outcome::Failed { generation: 0, .. }));
         if self.applied().any(is_retried) {

@@ -319,9 +319,9 @@ impl Member {
         self.applied().all(|applied| applied.outcome != not_ready)
     }
 
-    /// A digest of what was written last, for the fleet in `generation`. Each write is observed for
-    /// itself; what failed is observed again after each change of the fleet, and what was skipped
-    /// once it isn't.
+    /// A digest of what was written last, in the rollout since `generation`. Each write is observed
+    /// for itself; what failed is observed again in another rollout, and what was skipped once it
+    /// isn't.
     pub fn written(&self, generation: i64) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.is_skipped.hash(&mut hasher);

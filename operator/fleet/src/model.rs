@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -95,6 +96,7 @@ pub struct World {
     pub on_failure: OnFailure,
     pub paused: bool,
     pub approvals: Approved,
+    /// The generation of the fleet since which it rolls this out.
     pub generation: i64,
     /// Clusters that left, or whose ClusterProfile vanished.
     pub gone: BTreeMap<usize, Gone>,
@@ -202,8 +204,9 @@ impl World {
             member.keep_stage(&self.stages, self.update, current, &self.contents);
         }
         members.retain(|member| member.counts(self.update, current, &self.contents));
-        let present = || members.iter().filter(|member| member.gone.is_none());
-        self.timers.borrow_mut().retain(present().map(|member| &member.cluster));
+        let here = members.iter().filter(|member| member.gone.is_none()).map(|member| member.cluster.clone());
+        let here: BTreeSet<_> = here.collect();
+        self.timers.borrow_mut().retain(|cluster| here.contains(cluster));
         for member in members.iter_mut().filter(|member| member.gone.is_none()) {
             let revision = member.other_in_progress(self.update, current, &self.contents).unwrap_or(self.update);
             let (phase, written) = (member.phase(revision, &self.contents), member.written(self.generation));
@@ -266,6 +269,7 @@ impl World {
             approvals: &self.approvals,
             contents: &self.contents,
             now: self.now(),
+            installable: OnceLock::new(),
         }
     }
 

@@ -25,10 +25,14 @@ impl Member {
             .unwrap_or_else(|| self.is_new() && self.is_vouched_for || self.is_ready())
     }
 
-    /// The next writes toward `revision`. A resource that is on its way between minor versions is
-    /// written again once it is Ready.
+    /// The next writes toward `revision`; none if its content for the cluster is not known, since
+    /// what it seems to lack would be deleted. A resource that is on its way between minor versions
+    /// is written again once it is Ready.
     pub fn writes(&self, revision: &str, contents: &impl Contents) -> Vec<Write> {
         let mut writes = Vec::new();
+        if !contents.is_known(revision, &self.cluster) {
+            return writes;
+        }
         let begun = Outcome::Progressing { was_ready: self.was_ready(revision, contents) };
         for child in &self.children {
             let wanted = self.wanted(child, revision, contents);

@@ -17,8 +17,8 @@ pub enum Outcome {
     Succeeded,
     /// It was not Ready in time.
     Failed {
-        /// Generation of the fleet, or 0 after somebody asked for another try. In another one, it
-        /// is observed again.
+        /// Generation of the fleet since which it rolls this out, or 0 after somebody asked for
+        /// another try. In a rollout since another one, it is observed again.
         generation: i64,
         /// Reason.
         reason: String,

@@ -7,7 +7,7 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Comp
 use knative_operator_shared::fleet::overrides::overridden;
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::fleet::selector::Traits;
-use knative_operator_shared::fleet::stage::Stages;
+use knative_operator_shared::fleet::stage::{InvalidStages, Stages};
 use knative_operator_shared::version::Version;
 use knative_operator_shared::way::{self, Lacking};
 use serde::Serialize;
@@ -113,8 +113,8 @@ pub fn plan(
     fleet: &KnativeFleet,
     clusters: &[ClusterProfileReference],
     stored: &Stored<'_>,
-) -> Result<Vec<PlannedChange>, String> {
-    let stages = Stages::of(&fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))?;
+) -> Result<Vec<PlannedChange>, InvalidStages> {
+    let stages = Stages::of(&fleet.spec.rollout)?;
     let mut by_cluster: HashMap<(ClusterProfileReference, Component), &Knative> = HashMap::new();
     for resource in stored.resources.iter().filter(|resource| !resource.is_terminating()) {
         if let Some(cluster) = resource.common().cluster_profile_ref.clone() {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::{Gate, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::fleet::stage::{StageSettings, Stages};
+use knative_operator_shared::fleet::stage::{InvalidStages, StageSettings, Stages};
 use serde::Serialize;
 
 use super::plan::{Change, DEFERRED, PlannedChange, is_owned};
@@ -64,8 +64,8 @@ pub fn stages(
     fleet: &KnativeFleet,
     changes: &[PlannedChange],
     status: &KnativeFleetStatus,
-) -> Result<Vec<PlannedStage>, String> {
-    let stages = Stages::of(&fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))?;
+) -> Result<Vec<PlannedStage>, InvalidStages> {
+    let stages = Stages::of(&fleet.spec.rollout)?;
     let gates = fleet.spec.rollout.stages.iter().map(|stage| stage.gates.as_slice()).chain([&[][..]]);
     let planned = stages.settings().iter().zip(gates).map(|(stage, gates)| PlannedStage {
         last_seconds: last(status, &stage.name),
@@ -128,10 +128,9 @@ pub fn removal(
     for resource in own {
         let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
         if !selected.contains(&cluster) && exists(&cluster) {
-            let new = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false, is_installed: false };
             // A protected resource can be orphaned.
             let is_kept = fleet.spec.removal.policy == RemovalPolicy::Delete && is_protected(resource.meta());
-            let one = leaving.entry(cluster).or_insert(new);
+            let one = leaving.entry(cluster).or_default();
             one.is_protected |= is_kept;
             one.is_installed |= resource.installed_version().is_some();
         } else if selected.contains(&cluster) && resource.installed_version().is_some() {

@@ -76,7 +76,7 @@ pub struct Target<'a, C> {
     pub contents: &'a C,
     /// Its stage.
     pub stage: &'a StageSettings,
-    /// Generation of the fleet.
+    /// Generation of the fleet since which it rolls this out.
     pub generation: i64,
 }
 
@@ -109,8 +109,7 @@ impl Member {
         Outcome::Progressing { was_ready: own().all(was_ready) }
     }
 
-    /// The reason for which the update failed before the last change of the fleet, if it did and is
-    /// observed again.
+    /// The reason for which the update failed, if it did. It may be observed again.
     pub fn former_failure(&self, target: &Target<'_, impl Contents>) -> Option<&str> {
         self.of_target(target).find_map(Applied::failure)
     }

@@ -36,6 +36,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (0usize..4).prop_map(Action::Join),
         1 => Just(Action::Approve),
         1 => any::<bool>().prop_map(Action::Pause),
+        1 => Just(Action::Retry),
         2 => (0usize..4).prop_map(Action::Crash),
         1 => Just(Action::Backup),
         1 => select(vec![Restored::Snapshot, Restored::Adopted, Restored::Collected]).prop_map(Action::Restore),
@@ -61,11 +62,11 @@ proptest! {
             world.act(action);
             world.settle();
         }
-        // All faults end, and a person resumes the rollout. Clusters that are ahead of a restored
-        // hub need one as well.
+        // All faults end, and a person resumes the rollout, and asks for another try of what
+        // failed. Clusters that are ahead of a restored hub need one as well.
         world.ahead.clear();
-        world.act(&Action::Pause(true));
         world.act(&Action::Pause(false));
+        world.act(&Action::Retry);
         world.broken.clear();
         world.gates.clear();
         for index in 0..world.members.len() {

@@ -5,8 +5,8 @@
 //! installed. Nothing is removed before a grace period is over, which is recorded in the resources
 //! and observed; within 24 hours, which are observed as well ([`super::budget`]), a limited number
 //! is, or an approved set; while the rollout is paused, none, and the observation starts again
-//! after it. A cluster that counts in a rollout, or that is protected from deletion, waits: it
-//! leaves when that ends, and not together with others that were removed before.
+//! after it. A cluster that counts in a rollout, is protected from deletion, or is not available
+//! waits: it leaves when that ends, and not together with others that were removed before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub const GRACE_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 const MAX_OBSERVED: SignedDuration = SignedDuration::from_hours(1);
 
 /// A cluster that leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leaving {
     /// Since when, as it is recorded; `None` if it is not yet. While a cluster waits, it is not.
     pub since: Option<Timestamp>,
@@ -40,6 +40,9 @@ pub struct Leaving {
     pub observed: SignedDuration,
     /// Whether its resources can't be deleted.
     pub is_protected: bool,
+    /// Whether it is not healthy or not reachable, or nobody knows. A scheduler, or a label that a
+    /// controller sets, may have dropped it for that, so that it is no wish to uninstall.
+    pub is_unavailable: bool,
     /// Whether a version was installed on it. Without one, it makes no limit greater.
     pub is_installed: bool,
 }
@@ -98,6 +101,8 @@ pub struct RemovalDecision {
     pub protected: BTreeSet<ClusterProfileReference>,
     /// Clusters that stay until the rollout ends.
     pub counting: BTreeSet<ClusterProfileReference>,
+    /// Clusters that stay until they are available, and for their grace period after that.
+    pub unavailable: BTreeSet<ClusterProfileReference>,
     /// When the first cluster is removed, if that is not blocked.
     pub until: Option<Timestamp>,
     /// The new record.
@@ -107,9 +112,9 @@ pub struct RemovalDecision {
 }
 
 impl RemovalDecision {
-    /// Whether `cluster` waits: it is protected, or counts in the rollout.
+    /// Whether `cluster` waits: it is protected, counts in the rollout, or is not available.
     pub fn waits(&self, cluster: &ClusterProfileReference) -> bool {
-        self.protected.contains(cluster) || self.counting.contains(cluster)
+        [&self.protected, &self.counting, &self.unavailable].iter().any(|waiting| waiting.contains(cluster))
     }
 }
 
@@ -171,9 +176,12 @@ impl RemovalInput<'_> {
         let (protected, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             self.leaving.iter().partition(|(_, one)| one.is_protected);
         decision.protected = protected.into_keys().cloned().collect();
-        let (counting, leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        let (counting, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             others.into_iter().partition(|(cluster, _)| self.counting.contains(*cluster));
         decision.counting = counting.into_keys().cloned().collect();
+        let (unavailable, leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            others.into_iter().partition(|(_, one)| one.is_unavailable);
+        decision.unavailable = unavailable.into_keys().cloned().collect();
         let is_new = leaving.values().any(|leaving| leaving.since.is_none());
         let all = leaving.iter().map(|(cluster, leaving)| (*cluster, *leaving));
         let rest: BTreeMap<_, _> = all.filter(|(_, leaving)| !leaving.is_allowed(allowed)).collect();

@@ -1,4 +1,4 @@
-//! The guard of removals against an adversary: labels that are lost and come back, pauses,
+//! The guard of removals against an adversary: labels that are lost and come back, outages, pauses,
 //! approvals, protection, clocks that are set, replicas that stop between two writes. What is
 //! removed is compared with what is true, in the words of the documents, and not with what the
 //! guard computes from it.
@@ -30,6 +30,8 @@ pub enum Action {
     Mistype(usize),
     /// Somebody protects a cluster from deletion, or doesn't any more.
     Protect(usize, bool),
+    /// A cluster is not available, or is again.
+    Outage(usize, bool),
     /// A cluster counts in a rollout, or doesn't any more.
     Count(usize, bool),
     Pause(bool),
@@ -47,12 +49,20 @@ pub enum Action {
     Restore,
 }
 
+/// Why a cluster stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wait {
+    Protected,
+    Unavailable,
+    Counting,
+}
+
 /// What is true about a cluster.
 #[derive(Clone, Debug, Default)]
 struct Cluster {
     has_left: bool,
-    is_protected: bool,
-    counts: bool,
+    /// "While a cluster is protected, counts in a rollout or is not available, it stays."
+    waits: BTreeSet<Wait>,
     /// How often it has left.
     times: u32,
     /// True time since when it has left, and waits for nothing.
@@ -108,7 +118,7 @@ impl Fleet {
     /// Brings the truth up to date.
     fn observe(&mut self) {
         for cluster in &mut self.clusters {
-            let leaves = cluster.has_left && !cluster.is_protected && !cluster.counts && !self.paused;
+            let leaves = cluster.has_left && cluster.waits.is_empty() && !self.paused;
             cluster.since = cluster.since.filter(|_| leaves).or_else(|| leaves.then_some(self.now));
         }
     }
@@ -127,11 +137,18 @@ impl Fleet {
                 cluster.observed.filter(|_| since.is_some()).or(since.map(|_| now)).filter(|_| !is_paused);
             if cluster.has_left && !self.removed.contains(&index) {
                 let observed = cluster.observed.map(|from| now - from).unwrap_or_default();
-                let one = Leaving { since, observed, is_protected: cluster.is_protected, is_installed: true };
+                let one = Leaving {
+                    since,
+                    observed,
+                    is_protected: cluster.waits.contains(&Wait::Protected),
+                    is_unavailable: cluster.waits.contains(&Wait::Unavailable),
+                    is_installed: true,
+                };
                 leaving.insert(reference(index), one);
             }
         }
-        let counting = (0..self.clusters.len()).filter(|index| self.clusters[*index].counts).map(reference).collect();
+        let counts = |index: &usize| self.clusters[*index].waits.contains(&Wait::Counting);
+        let counting = (0..self.clusters.len()).filter(counts).map(reference).collect();
         let elapsed = self.budget.observe(&self.record, are_left(&leaving, &self.record), now);
         let input = RemovalInput {
             leaving: &leaving,
@@ -181,7 +198,7 @@ impl Fleet {
     fn remove(&mut self, index: usize) {
         let (installed, cluster) = (self.installed(), &mut self.clusters[index]);
         assert!(!self.paused, "cluster {index} was removed while the fleet is paused");
-        assert!(!cluster.is_protected && !cluster.counts, "cluster {index} was removed, which waits: {cluster:?}");
+        assert!(cluster.waits.is_empty(), "cluster {index} was removed, which waits: {cluster:?}");
         let kept = cluster.since.map(|since| self.now - since);
         assert!(kept >= Some(GRACE_PERIOD), "cluster {index} was removed before its grace period is over: {kept:?}");
         self.removed.insert(index);
@@ -203,8 +220,9 @@ impl Fleet {
             Action::Mistype(index) => {
                 (0..count).filter(|other| *other != index % count).for_each(|i| self.leave(i, true));
             }
-            Action::Protect(index, is) => self.clusters[index % count].is_protected = *is,
-            Action::Count(index, is) => self.clusters[index % count].counts = *is,
+            Action::Protect(index, is) => self.hold(index % count, Wait::Protected, *is),
+            Action::Outage(index, is) => self.hold(index % count, Wait::Unavailable, *is),
+            Action::Count(index, is) => self.hold(index % count, Wait::Counting, *is),
             Action::Pause(paused) => self.paused = *paused,
             Action::Approve => {
                 if let Some((name, clusters)) = self.pass(usize::MAX) {
@@ -243,6 +261,15 @@ impl Fleet {
         self.clusters.resize(count, Cluster::default());
     }
 
+    fn hold(&mut self, index: usize, why: Wait, is: bool) {
+        let waits = &mut self.clusters[index].waits;
+        if is {
+            waits.insert(why);
+        } else {
+            waits.remove(&why);
+        }
+    }
+
     fn leave(&mut self, index: usize, left: bool) {
         // Times are recorded in seconds: to leave twice takes longer.
         self.now += SignedDuration::from_secs(1);
@@ -264,6 +291,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => (index(), any::<bool>()).prop_map(|(index, left)| Action::Leave(index, left)),
         1 => index().prop_map(Action::Mistype),
         1 => (index(), any::<bool>()).prop_map(|(index, is)| Action::Protect(index, is)),
+        1 => (index(), any::<bool>()).prop_map(|(index, is)| Action::Outage(index, is)),
         1 => (index(), any::<bool>()).prop_map(|(index, is)| Action::Count(index, is)),
         1 => any::<bool>().prop_map(Action::Pause),
         1 => Just(Action::Approve),
@@ -291,6 +319,7 @@ proptest! {
         fleet.act(&Action::Pause(false));
         for index in 0..fleet.clusters.len() {
             fleet.act(&Action::Protect(index, false));
+            fleet.act(&Action::Outage(index, false));
             fleet.act(&Action::Count(index, false));
         }
         for _ in 0..12 {

@@ -19,8 +19,8 @@ fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileRe
     let one = Leaving {
         since: Some(at(since)),
         observed: SignedDuration::from_secs(observed),
-        is_protected: false,
         is_installed: true,
+        ..Leaving::default()
     };
     (0..count).map(|number| (cluster(number), one.clone())).collect()
 }
@@ -261,7 +261,7 @@ fn approval_is_for_these_clusters_and_counts_once() {
     let decision = case.decide();
     assert_eq!((decision.remove.len(), &decision.record), (3, &case.record));
     // They are back, and leave again: the time is another one.
-    let back = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false, is_installed: true };
+    let back = Leaving { is_installed: true, ..Leaving::default() };
     case.leaving = (0..4).map(|number| (cluster(number), back.clone())).collect();
     case.now = 0;
     let since = approved(&case).since.unwrap();

@@ -1,5 +1,6 @@
-//! A failure counts until the cluster is updated, and a change of the fleet starts no other
-//! cluster because of it.
+//! A failure counts until the cluster is updated. It is observed again when a person asks for that,
+//! and starts no other cluster because of it; a pause that ends, as a maintenance window opens each
+//! day, observes nothing again.
 
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
@@ -31,11 +32,34 @@ fn failed() -> World {
 }
 
 #[test]
-fn resumed_fleet_observes_only_what_failed() {
+fn pause_that_ends_resets_no_failure() {
+    for on_failure in [OnFailure::Pause, OnFailure::Rollback] {
+        let mut world = failed();
+        let outcome = |world: &World| world.members[0].applied().next().map(|applied| applied.outcome.clone());
+        let before = outcome(&world);
+        // The cluster is mended; its failure is one of the update until a person says otherwise.
+        world.act(&Action::Break(0, false));
+        for _ in 0..3 {
+            world.act(&Action::Pause(true));
+            pass(&mut world, 60);
+            world.act(&Action::Pause(false));
+            pass(&mut world, 60);
+            let decision = world.decide();
+            assert!(matches!(decision.progress[0], Progress::Failed(..)) && !is_started(&world, 2), "{decision:?}");
+            assert_eq!((decision.stages[0].state, decision.stages[0].broken), (StageState::Paused, 1));
+            assert_eq!(outcome(&world), before);
+        }
+        // With another policy, it is what it was.
+        world.on_failure = on_failure;
+        world.settle();
+        assert_eq!(world.failed.contains("a"), on_failure == OnFailure::Rollback);
+    }
+}
+
+#[test]
+fn retried_fleet_observes_only_what_failed() {
     let mut world = failed();
-    world.act(&Action::Pause(true));
-    world.settle();
-    world.act(&Action::Pause(false));
+    world.act(&Action::Retry);
     world.settle();
     let decision = world.decide();
     let stage = &decision.stages[0];
@@ -44,8 +68,7 @@ fn resumed_fleet_observes_only_what_failed() {
     // It fails again.
     pass(&mut world, DEADLINE);
     assert!(matches!(world.decide().progress[0], Progress::Failed(..)) && !is_started(&world, 2));
-    world.act(&Action::Pause(true));
-    world.act(&Action::Pause(false));
+    world.act(&Action::Retry);
     world.act(&Action::Break(0, false));
     pass(&mut world, 1);
     assert!(!is_started(&world, 2), "it soaks");
@@ -88,8 +111,7 @@ fn resource_that_failed_under_a_former_name_counts_with_the_others() {
     let mut world = failed();
     // The next revision changed the other component only.
     world.members[0].children[0].applied.as_mut().unwrap().revision = "former".to_owned();
-    world.act(&Action::Pause(true));
-    world.act(&Action::Pause(false));
+    world.act(&Action::Retry);
     world.act(&Action::Break(0, false));
     pass(&mut world, 1);
     pass(&mut world, 60);
@@ -109,8 +131,7 @@ fn failure_counts_until_the_last_minor_version_is_reached() {
     world.act(&Action::Break(0, true));
     world.settle();
     pass(&mut world, DEADLINE);
-    world.act(&Action::Pause(true));
-    world.act(&Action::Pause(false));
+    world.act(&Action::Retry);
     world.act(&Action::Break(0, false));
     // The invariants hold at each step.
     for _ in 0..10 {
@@ -120,11 +141,10 @@ fn failure_counts_until_the_last_minor_version_is_reached() {
 }
 
 #[test]
-fn failure_before_a_change_of_the_fleet_rolls_nothing_back() {
+fn failure_that_is_observed_again_rolls_nothing_back() {
     let mut world = failed();
     world.on_failure = OnFailure::Rollback;
-    world.act(&Action::Pause(true));
-    world.act(&Action::Pause(false));
+    world.act(&Action::Retry);
     world.settle();
     assert!(world.failed.is_empty());
     pass(&mut world, DEADLINE);

@@ -55,6 +55,9 @@ impl World {
         let own = member.applied().filter(|applied| applied.revision == self.update);
         let previous = own.filter_map(|applied| applied.previous.as_deref()).find(|name| *name != self.update);
         let previous = previous.filter(|name| self.contents.is_known(name, &member.cluster));
+        // What is not known is not done.
+        let is_reported = member.applied().all(|applied| applied.is_reported);
+        let previous = previous.filter(|_| is_reported);
         let writes = previous.map(|previous| member.writes(previous, &self.contents)).unwrap_or_default();
         writes.iter().any(|write| self.is_other(&write.change))
     }
@@ -87,9 +90,10 @@ impl World {
 #[cfg(test)]
 mod tests {
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::api::fleet::OnFailure;
+    use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure, StageState};
 
     use crate::adversary::Action;
+    use crate::findings::pass;
     use crate::model::World;
     use crate::truth::DEADLINE;
 
@@ -98,6 +102,58 @@ mod tests {
         let odd = world.members.iter().skip(1).step_by(2);
         let serving = odd.flat_map(|member| &member.children).filter(|child| child.component == Component::Serving);
         serving.filter_map(|child| child.applied.as_ref()).map(|applied| applied.revision.clone()).collect()
+    }
+
+    #[test]
+    fn cluster_that_can_not_return_holds_no_place() {
+        let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Rollback);
+        (0..4).for_each(|_| pass(&mut world, 1));
+        assert_eq!(world.current.as_deref(), Some("a"));
+        world.act(&Action::Edit("d"));
+        world.settle();
+        pass(&mut world, 1);
+        world.act(&Action::Break(1, true));
+        // Somebody deletes its resource, and a finalizer holds that.
+        world.hanging.insert(1);
+        world.members[1].children[0].applied.as_mut().unwrap().is_terminating = true;
+        world.settle();
+        pass(&mut world, DEADLINE);
+        assert!(world.failed.contains("d") && world.members[1].writes("a", &world.contents).is_empty());
+        (0..2).for_each(|_| pass(&mut world, 1));
+        assert_eq!(world.members[0].children[0].applied.as_ref().unwrap().revision, "a");
+    }
+
+    #[test]
+    fn cluster_returns_when_its_state_is_known_and_holds_no_place_before() {
+        let mut world = World::new(&[(2, 0, 0, false)], &[0, 0], OnFailure::Rollback);
+        (0..4).for_each(|_| pass(&mut world, 1));
+        assert_eq!(world.current.as_deref(), Some("a"));
+        world.act(&Action::Edit("d"));
+        world.settle();
+        // The status of its resources is lost, and nobody reports it.
+        world.silent.insert(1);
+        for applied in world.members[1].children.iter_mut().filter_map(|child| child.applied.as_mut()) {
+            (applied.is_reported, applied.installed) = (false, None);
+        }
+        world.act(&Action::Break(0, true));
+        pass(&mut world, DEADLINE);
+        assert!(world.failed.contains("d"));
+        world.act(&Action::Break(0, false));
+        (0..4).for_each(|_| pass(&mut world, 1));
+        let revisions = |world: &World| {
+            let serving = world.members.iter().map(|member| member.children[0].applied.as_ref());
+            serving.map(|applied| applied.unwrap().revision.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(revisions(&world), ["a", "d"]);
+        // The stage says so.
+        assert_eq!(world.decide().stages[0].state, StageState::Progressing);
+        let old = KnativeFleetStatus { update_revision: Some("d".to_owned()), ..KnativeFleetStatus::default() };
+        let attention = world.status_after(&old).attention;
+        let why = attention.iter().find(|entry| entry.cluster.name == "1").map(|entry| entry.message.as_str());
+        assert!(why.is_some_and(|why| why.starts_with("it returns to revision a when its state is known")), "{why:?}");
+        world.silent.clear();
+        pass(&mut world, 1);
+        assert_eq!(revisions(&world), ["a", "a"]);
     }
 
     #[test]

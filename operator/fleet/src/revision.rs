@@ -6,16 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use knative_operator_rules as rules;
-use knative_operator_shared::api::Component;
-use knative_operator_shared::api::fleet::{KnativeFleetStatus, Template};
+use knative_operator_shared::api::fleet::KnativeFleetStatus;
 pub use knative_operator_shared::fleet::content::RevisionData;
-use knative_operator_shared::fleet::selector::ClusterSelector;
 use knative_operator_shared::label::{FLEET, FLEET_FAILED};
-use knative_operator_shared::strict;
 use serde_json::{Value, json};
 
 use super::template::label_value;
+use super::unreadable::{self, UnreadableRevision};
 
 /// Number of earlier revisions to keep, by default.
 const HISTORY_LIMIT: usize = 10;
@@ -69,21 +66,26 @@ impl Owner<'_> {
 }
 
 impl Revision {
-    /// Parses `stored`; `None` if this version can't read it.
-    pub fn parse(stored: &ControllerRevision) -> Option<Self> {
-        let data: RevisionData = strict::read(&stored.data.0).ok()?;
-        if !is_readable(&data) {
-            return None;
-        }
+    /// Parses `stored`.
+    ///
+    /// # Errors
+    ///
+    /// The field that this version can't read, and why.
+    pub fn parse(stored: &ControllerRevision) -> Result<Self, UnreadableRevision> {
         let meta = &stored.metadata;
         let annotation = meta.annotations.as_ref().and_then(|all| all.get(FLEET_FAILED));
         let mut owners = meta.owner_references.iter().flatten();
         let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == "KnativeFleet");
-        Some(Self {
-            name: meta.name.clone()?,
+        let owner = owner.map(|owner| owner.uid.clone());
+        let data = match unreadable::read(&stored.data.0) {
+            Ok(data) => data,
+            Err((field, why)) => return Err(UnreadableRevision { owner, field, why }),
+        };
+        Ok(Self {
+            name: meta.name.clone().unwrap_or_default(),
             number: stored.revision.unwrap_or_default(),
             failed_generation: annotation.and_then(|generation| generation.parse().ok()),
-            owner: owner.map(|owner| owner.uid.clone()),
+            owner,
             label: meta.labels.as_ref().and_then(|all| all.get(FLEET)).cloned().unwrap_or_default(),
             data,
         })
@@ -98,18 +100,6 @@ impl Revision {
     fn claims(&self, fleet: Owner<'_>) -> bool {
         self.owner.as_deref() == Some(fleet.uid) && self.data.has_name(&self.name, fleet.name, fleet.uid)
     }
-}
-
-/// Whether all selectors and templates in `data` can be read. A missing one would delete resources.
-fn is_readable(data: &RevisionData) -> bool {
-    let is_template = |component, template: &Option<Template>| {
-        let resource = template.as_ref().map(|template| json!({"metadata": {}, "spec": template.spec}));
-        resource.is_none_or(|resource| rules::parse(component, &resource).is_ok())
-    };
-    (data.serving.is_some() || data.eventing.is_some())
-        && is_template(Component::Serving, &data.serving)
-        && is_template(Component::Eventing, &data.eventing)
-        && data.overrides.iter().all(|change| ClusterSelector::of_override(change).is_ok())
 }
 
 /// The ControllerRevision called `name` of `fleet` in `namespace` with `data`, owned by it.

@@ -50,9 +50,12 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
             let has_slot = !is_finished(member, progress, input);
             let is_free = returning < stage.concurrency(decision.stages[index].clusters);
             let may_return = if has_slot { may_turn_back(member, revision, input) } else { is_free };
-            if may_return && !input.is_paused && input.unknown_revision(member).is_none() {
-                returning += usize::from(!has_slot);
-                writes.extend(member.writes(revision, input.contents));
+            let is_known = input.unknown_revision(member).is_none() && waits_for_report(member, input).is_none();
+            if may_return && !input.is_paused && is_known {
+                let own = member.writes(revision, input.contents);
+                // A deletion that hangs holds no place.
+                returning += usize::from(!has_slot && !own.is_empty());
+                writes.extend(own);
             }
         }
         let is_next = |member: &&Member| {
@@ -60,7 +63,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         };
         let mut new: Vec<_> = own().filter(is_next).collect();
         new.sort_by_key(|member| member.place);
-        let current = input.current.filter(|current| !input.is_paused && input.may_install(index, current));
+        let current = input.current.filter(|_| !input.is_paused && input.may_install(index));
         if let Some(current) = current {
             let free = stage.concurrency(decision.stages[index].clusters).saturating_sub(returning);
             writes.extend(new.into_iter().take(free).flat_map(|member| member.writes(current, input.contents)));
@@ -81,8 +84,7 @@ fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&
     let previous = own
         .filter_map(|applied| applied.previous.as_deref())
         .find(|previous| *previous != input.update && input.contents.knows(previous));
-    let may_have = |current: &&str| *current != input.update && input.may_install(member.stage, current);
-    // That asks all members of the stage.
+    let may_have = |current: &&str| *current != input.update && input.may_install(member.stage);
     previous.or_else(|| input.current.filter(may_have))
 }
 
@@ -94,6 +96,19 @@ pub fn target<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> O
         let is_touched = member.is_touched(input.update, input.current, input.contents);
         before(member, input).filter(|_| is_touched)
     })
+}
+
+/// The revision to which a member has to return when the operator reports the state of its
+/// resources: neither whether it is Ready nor its version is known. Its place ends with its
+/// deadline.
+pub fn waits_for_report<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> Option<&'m str> {
+    let is_reported = member.applied().all(|applied| applied.is_reported);
+    if is_reported || member.gone.is_some() || member.is_skipped || !input.is_rolling_back() {
+        return None;
+    }
+    let is_touched = member.is_touched(input.update, input.current, input.contents);
+    let is_returning = input.other_in_progress(member).is_some_and(|other| other.revision != input.update);
+    before(member, input).filter(|_| is_touched && !is_returning)
 }
 
 /// Whether the update of a member came to an end: also if it failed in an earlier generation.
@@ -144,4 +159,105 @@ pub fn is_kept<C: Contents>(member: &Member, input: &Input<'_, C>) -> bool {
 /// Time at which the update of a member started.
 fn started(member: &Member, update: &str) -> Option<jiff::Timestamp> {
     member.applied().filter(|applied| applied.revision == update).map(|applied| applied.since).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::OnceLock;
+
+    use jiff::Timestamp;
+    use knative_operator_shared::api::fleet::{ApprovalPolicy, OnFailure, Rollout, Stage};
+    use knative_operator_shared::api::{ClusterProfileReference, Component};
+    use knative_operator_shared::fleet::stage::Stages;
+
+    use super::*;
+    use crate::approval::Approved;
+    use crate::member::Wanted;
+
+    /// Contents of any revision, and how often they were asked for.
+    #[derive(Default)]
+    struct Counted(Cell<usize>);
+
+    impl Contents for Counted {
+        fn of(&self, revision: &str, _: &ClusterProfileReference, _: Component) -> Option<Wanted> {
+            self.0.set(self.0.get() + 1);
+            Some(Wanted { content: u128::from(revision == "b"), version: None })
+        }
+
+        fn knows(&self, _: &str) -> bool {
+            true
+        }
+
+        fn is_known(&self, _: &str, _: &ClusterProfileReference) -> bool {
+            true
+        }
+
+        fn versions(&self, _: Component) -> &[Version] {
+            &[]
+        }
+    }
+
+    /// A cluster on which `b` failed, and nothing was before. `b` leaves one resource as it was.
+    fn failed(number: usize) -> Member {
+        let failed = Outcome::Failed { generation: 1, reason: "NotReady".to_owned() };
+        let applied = |revision: &str, outcome| Applied {
+            revision: revision.to_owned(),
+            previous: None,
+            stage: None,
+            outcome: Some(outcome),
+            since: Timestamp::UNIX_EPOCH,
+            content: 1,
+            version: None,
+            installed: None,
+            ready: Err(("NotReady".to_owned(), String::new())),
+            has_drifted: false,
+            is_terminating: false,
+            is_reported: true,
+            skipped: None,
+        };
+        let child = |component, applied| Child { component, conflict: None, applied: Some(applied) };
+        let children = vec![
+            child(Component::Serving, applied("b", failed)),
+            child(Component::Eventing, applied("a", Outcome::Succeeded)),
+        ];
+        Member::new(ClusterProfileReference { name: number.to_string(), namespace: "n".to_owned() }, children)
+    }
+
+    #[test]
+    fn work_of_a_rollback_grows_with_its_clusters() {
+        // Whether the revision before passed the stage is a question to all clusters of it.
+        let stage = Stage {
+            name: "prod".to_owned(),
+            cluster_selector: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector::default()),
+            approval: Some(ApprovalPolicy::Required),
+            ..Stage::default()
+        };
+        let stages = Stages::of(&Rollout { stages: vec![stage], ..Rollout::default() }).unwrap();
+        let asked = |clusters: usize| {
+            let (members, contents): (Vec<_>, _) = ((0..clusters).map(failed).collect(), Counted::default());
+            let input = Input {
+                stages: &stages,
+                members: &members,
+                had_clusters: &BTreeSet::new(),
+                uncounted: &BTreeMap::new(),
+                current: Some("a"),
+                update: "b",
+                has_failed: true,
+                generation: 1,
+                on_failure: OnFailure::Rollback,
+                is_paused: false,
+                pause: "",
+                approvals: &Approved::new(),
+                contents: &contents,
+                now: Timestamp::UNIX_EPOCH,
+                installable: OnceLock::new(),
+            };
+            assert!(input.decide().writes.is_empty(), "no cluster of the stage has the revision before");
+            contents.0.get()
+        };
+        let (some, more) = (asked(50), asked(200));
+        assert!(more <= 4 * some, "{some} for 50 clusters, {more} for 200");
+    }
 }

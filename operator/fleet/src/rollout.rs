@@ -12,9 +12,10 @@ use super::progress::Progress;
 /// Adds the writes to `decision`, and the states of the stages.
 pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
     let mut is_open = true;
-    for (index, stage) in input.stages.settings().iter().enumerate() {
+    for ((index, stage), own) in input.stages.settings().iter().enumerate().zip(input.by_stage()) {
         let report = decision.stages[index].clone();
-        let members = || input.members.iter().zip(&decision.progress).filter(move |(member, _)| member.stage == index);
+        let (all, progress) = (input.members, &decision.progress);
+        let members = || own.iter().map(move |at| (&all[*at], &progress[*at]));
         let mut writes = Vec::new();
         // What is under way is finished. A resource may also be deleted for another revision.
         for (member, progress) in members() {
@@ -25,7 +26,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         }
         let state = if is_open || report.is_lost { state(input, index, &report) } else { StageState::Pending };
         let is_next = |progress: &Progress| state == StageState::Progressing && matches!(progress, Progress::Pending);
-        let may_retry = is_open && may_retry(input, index, decision);
+        let may_retry = is_open && may_retry(input, index, &report, members());
         let (limit, busy) = (stage.concurrency(report.clusters), report.updating + report.others);
         let mut free = limit.saturating_sub(busy);
         let mut next: Vec<_> =
@@ -41,7 +42,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         }
         // New clusters get what the others of their stage have.
         if matches!(state, StageState::Pending | StageState::AwaitingApproval) {
-            writes.extend(installs(input, index, decision));
+            writes.extend(installs(input, index, &report, members()));
         }
         if input.is_rolling_out() && report.broken > stage.failures(report.clusters) {
             decision.mark_failed = input.on_failure == OnFailure::Rollback;
@@ -77,9 +78,13 @@ fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) 
 
 /// Whether refused writes of the stage `index` may be tried again. They stop no rollout of others:
 /// the stage is complete, or stopped because of them.
-fn may_retry<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision) -> bool {
-    let (stage, report) = (&input.stages.settings()[index], &decision.stages[index]);
-    let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
+fn may_retry<'m, C: Contents>(
+    input: &Input<'_, C>,
+    index: usize,
+    report: &StageReport,
+    own: impl Iterator<Item = (&'m Member, &'m Progress)>,
+) -> bool {
+    let stage = &input.stages.settings()[index];
     let refused = own.filter(|(_, progress)| progress.is_refused()).count();
     let is_stopped = report.failed - refused > stage.failures(report.clusters);
     !input.is_paused && input.is_approved(index) && !is_stopped
@@ -87,12 +92,16 @@ fn may_retry<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decisio
 
 /// Installs the current revision on new clusters of the stage `index`, which the rollout has not
 /// reached.
-fn installs<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision) -> Vec<Write> {
+fn installs<'m, C: Contents>(
+    input: &Input<'_, C>,
+    index: usize,
+    report: &StageReport,
+    own: impl Iterator<Item = (&'m Member, &'m Progress)>,
+) -> Vec<Write> {
     let current = input.current.filter(|_| input.is_rolling_out() && !input.is_paused);
-    let Some(current) = current.filter(|current| input.may_install(index, current)) else { return Vec::new() };
-    let (stage, report) = (&input.stages.settings()[index], &decision.stages[index]);
+    let Some(current) = current.filter(|_| input.may_install(index)) else { return Vec::new() };
+    let stage = &input.stages.settings()[index];
     let free = stage.concurrency(report.clusters).saturating_sub(report.updating + report.others);
-    let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
     let new = own.filter(|(member, progress)| member.is_new() && matches!(progress, Progress::Pending));
     let mut new: Vec<_> = new.filter(|(member, _)| input.unknown_revision(member).is_none()).collect();
     new.sort_by_key(|(member, _)| member.place);

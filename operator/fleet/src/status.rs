@@ -165,14 +165,14 @@ fn set(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, state: State, 
     }
 }
 
-/// What is known about a cluster that failed before the last change of the fleet.
+/// What is known about a cluster that failed, and is observed again.
 fn observed_again(member: &Member) -> String {
     let state = match (member.not_ready(), &member.gates) {
         (Some((_, message)), _) => message,
         (None, Gates::Pending(why) | Gates::Unknown(why)) => why.clone(),
         (None, _) => "it is Ready".to_owned(),
     };
-    format!("it failed before the last change of the fleet, and is observed again: {state}")
+    format!("it failed before, and is observed again: {state}")
 }
 
 /// The message about a cluster whose gates failed: after a restart, only the status `old` has it.
@@ -206,6 +206,13 @@ fn attention<C: Contents>(
         if let Some(revision) = input.waits_for_unknown(member, decision.stages[member.stage].state) {
             let message = clip(&unknown::message(revision), MAX_CLUSTER_MESSAGE);
             let reason = CONTENT_UNKNOWN.to_owned();
+            attention.push((2, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+            continue;
+        }
+        if let Some(revision) = rollback::waits_for_report(member, input) {
+            let (reason, why) = member.not_ready().unwrap_or_default();
+            let message =
+                clip(&format!("it returns to revision {revision} when its state is known: {why}"), MAX_CLUSTER_MESSAGE);
             attention.push((2, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
             continue;
         }
@@ -247,6 +254,7 @@ fn attention<C: Contents>(
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::OnceLock;
 
     use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
     use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -312,6 +320,7 @@ mod tests {
             approvals: &approvals,
             contents: &Nothing,
             now: Timestamp::UNIX_EPOCH,
+            installable: OnceLock::new(),
         };
         let decision = input.decide();
         let all = members.iter().map(|member| member.cluster.clone()).collect();

@@ -2,7 +2,7 @@
 //! process while it observed the state. Recorded times are not compared with a clock, because the
 //! clocks of replicas differ and are set. After a restart, times start from zero.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use jiff::SignedDuration;
 use knative_operator_shared::api::ClusterProfileReference;
@@ -90,10 +90,18 @@ impl Timers {
         }
     }
 
-    /// Forgets others than `clusters`.
-    pub fn retain<'c>(&mut self, clusters: impl Iterator<Item = &'c ClusterProfileReference>) {
-        let clusters: HashSet<_> = clusters.collect();
-        self.0.retain(|cluster, _| clusters.contains(cluster));
+    /// Lets no time have passed for `unknown`, in which nothing was known about the clusters.
+    pub fn skip(&mut self, unknown: SignedDuration) {
+        for timer in self.0.values_mut() {
+            for time in [&mut timer.started, &mut timer.phase_started, &mut timer.observed] {
+                *time += unknown;
+            }
+        }
+    }
+
+    /// Forgets clusters other than those that it `has`.
+    pub fn retain(&mut self, has: impl Fn(&ClusterProfileReference) -> bool) {
+        self.0.retain(|cluster, _| has(cluster));
     }
 }
 
@@ -146,7 +154,12 @@ mod tests {
         timers.observe(&cluster, 2, ready(1900), seconds(1900));
         let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(2900));
         assert_eq!((elapsed.total, elapsed.in_phase), (seconds(1280), seconds(1000)));
-        timers.retain(std::iter::empty());
+        // Nor for anything while the clusters are not known.
+        timers.suspend(&cluster);
+        timers.skip(seconds(500));
+        let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(3410));
+        assert_eq!((elapsed.total, elapsed.in_phase), (seconds(1280), seconds(1010)));
+        timers.retain(|_| false);
         assert_eq!(timers.observe(&cluster, 2, Phase::NotReady, seconds(999)), Elapsed::default());
     }
 }

@@ -11,7 +11,7 @@ use super::status::MAX_ATTENTION;
 use super::unknown::CONTENT_UNKNOWN;
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 15] = [
+const WARNINGS: [&str; 16] = [
     "ClustersFailed",
     "ClustersDeferred",
     "DeletionNotConfirmed",
@@ -19,6 +19,7 @@ const WARNINGS: [&str; 15] = [
     "TooManyClusters",
     "GracePeriod",
     "Protected",
+    "Unavailable",
     "RollingBack",
     "RolledBack",
     "RevisionNotStored",

@@ -39,7 +39,8 @@ pub struct Truth {
     /// Time of the last write, if it was Ready before an update that another content replaced
     /// before its end.
     pub was_ready_before: Option<SignedDuration>,
-    /// Whether it failed, and is observed again since a person changed the fleet.
+    /// Whether it failed, and is observed again since a person asked for another try, or changed
+    /// what is rolled out.
     pub is_forgiven: bool,
     /// The generation of the fleet in which it was applied last, if it returned from a failed
     /// update by that.
@@ -105,8 +106,8 @@ impl Truth {
         self.revision.clear();
     }
 
-    /// A person changed the fleet: what failed is observed again, and counts until it is Ready for
-    /// as long as an update.
+    /// A person asks for another try, or changes what is rolled out: what failed is observed again,
+    /// and counts until it is Ready for as long as an update.
     pub fn forgive(&mut self, now: SignedDuration) {
         if self.failed || self.passed == Some(false) || self.is_forgiven {
             (self.is_forgiven, self.passed) = (true, self.passed.filter(|passed| *passed));

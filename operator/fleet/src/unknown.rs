@@ -20,7 +20,7 @@ impl<C: Contents> Input<'_, C> {
         let is_unknown = |revision: &&str| !self.contents.is_known(revision, &member.cluster);
         if member.is_new() {
             let current = self.current.filter(is_unknown).filter(|_| member.unavailable.is_none());
-            return current.filter(|current| self.may_install(member.stage, current));
+            return current.filter(|_| self.may_install(member.stage));
         }
         if !self.has_failed {
             return None;
@@ -50,6 +50,7 @@ mod tests {
     use super::*;
     use crate::adversary::Action;
     use crate::findings::pass;
+    use crate::member::Change;
     use crate::model::World;
     use crate::truth::DEADLINE;
 
@@ -84,6 +85,18 @@ mod tests {
         (0..4).for_each(|_| pass(&mut world, 1));
         assert_eq!(revisions(&world), ["a", "a"]);
         assert_eq!(world.decide().stages[0].state, StageState::Complete);
+    }
+
+    #[test]
+    fn what_is_not_known_deletes_nothing() {
+        let mut world = rolled_out();
+        let deletes = |world: &World| {
+            let writes = world.members[0].writes("e", &world.contents);
+            writes.iter().any(|write| write.change == Change::Delete)
+        };
+        assert!(deletes(&world), "it drops a component");
+        world.contents.unknown.insert(("e", "0".to_owned()));
+        assert!(!deletes(&world) && world.members[0].writes("e", &world.contents).is_empty());
     }
 
     #[test]

@@ -306,6 +306,7 @@ mod tests {
         for (reason, expected) in [
             ("GracePeriod", "before the time in the message"),
             ("Protected", "operator.knative.dev/protected-`"),
+            ("Unavailable", "make them available"),
             ("Paused", "`knative-operator fleet resume prod -n platform`"),
         ] {
             let status: KnativeFleetStatus = serde_json::from_value(json!({"conditions": [

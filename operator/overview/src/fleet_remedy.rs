@@ -84,6 +84,12 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
     ),
     temporary(
         "RemovalPending",
+        "Unavailable",
+        &[],
+        "Select the clusters again, if they must stay: `kubectl edit knativefleets {name} -n {namespace}`; otherwise, make them available. If one is gone for good, delete its resources: `kubectl delete KIND NAME -n {namespace}`",
+    ),
+    temporary(
+        "RemovalPending",
         "Paused",
         &[],
         "Select the clusters again, if they must stay: `kubectl edit knativefleets {name} -n {namespace}`; then resume, after which the others stay for an hour at least, or for their grace period if that is shorter: `knative-operator fleet resume {name} -n {namespace}`",

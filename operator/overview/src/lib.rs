@@ -1,7 +1,7 @@
 //! The state of a hub as a whole, for `status`, `wait` and `ui`: computed from the hub's objects
 //! only, with the rights of the user. The operator itself has from here what it writes for people
-//! who look with other tools: the condition [`stalled`], and the missing dependency that explains
-//! [`rejections`].
+//! who look with other tools: the condition [`stalled`], the missing dependency that explains
+//! [`rejections`], and why a cluster is [`unresolved`].
 
 pub mod advice;
 pub mod attention_remedy;
@@ -19,6 +19,7 @@ pub mod remedy;
 pub mod remedy_row;
 pub mod snapshot;
 pub mod stalled;
+pub mod unresolved;
 pub mod workload_remedy;
 
 pub use advice::Advice;
@@ -27,3 +28,4 @@ pub use model::{ClusterView, ComponentView, FleetView, Overview, StageView, Stat
 pub use names::Names;
 pub use remedy::advice_for_attention;
 pub use snapshot::{Snapshot, Watched};
+pub use unresolved::Unresolved;

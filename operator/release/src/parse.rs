@@ -28,7 +28,7 @@ pub enum ManifestError {
 
 /// Objects in `text`, a stream of YAML documents. Empty documents are skipped, Lists are flattened.
 pub fn objects(text: &str) -> Result<Vec<Value>, ManifestError> {
-    let documents: Vec<Value> = yaml::parse_all(text).map_err(ManifestError::NotYaml)?;
+    let documents: Vec<Value> = yaml::parse_all(text).map_err(|error| ManifestError::NotYaml(error.to_string()))?;
     let mut objects = Vec::with_capacity(documents.len());
     for document in documents {
         flatten(document, &mut objects)?;

@@ -14,6 +14,7 @@ use super::desired::Desired;
 use super::outcome::Requeue;
 use super::reconcile;
 use super::state::ReconcilerState;
+use crate::diagnostics::Rest;
 
 /// Delays after failed reconciles.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
@@ -25,10 +26,12 @@ const CHANGE_DEBOUNCE: Duration = Duration::from_millis(20);
 pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>, trigger: Arc<Notify>) {
     let mut state = ReconcilerState::new();
     let mut failures: u32 = 0;
+    let records = cx.diagnostics.actor();
     loop {
         let Some(current) = desired.borrow_and_update().clone().filter(|_| !cx.stop.is_cancelled()) else { return };
         let (started, component) = (Instant::now(), current.component());
         let span = reconcile_span(&current);
+        records.reconciling(&current);
         // Boxed, so that a waiting actor uses little memory.
         let reconciling = Box::pin(
             async {
@@ -57,6 +60,13 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
         };
         let delay = [delay, state.throttle.next_due(Instant::now())].into_iter().flatten().min();
         let observed = state.observer.as_ref().map(|(_, observer)| Arc::clone(&observer.observed));
+        records.waiting(|| Rest {
+            requeue: delay,
+            failures,
+            waiting: state.throttle.waiting(Instant::now()),
+            to_delete: state.remaining.as_ref().map(|left| left.0.len()),
+            observed: observed.as_ref().map(Arc::downgrade),
+        });
         let cluster_changed = async {
             match observed {
                 Some(observed) => observed.changed().await,

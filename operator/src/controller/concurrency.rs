@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use knative_operator_shared::api::ClusterProfileReference;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
+use crate::diagnostics::report::Reconciles;
 use crate::metrics::{GaugeGuard, Metrics};
 
 /// Permits for reconciles.
 pub struct ReconcilePermits {
     all: Semaphore,
+    /// Number of permits.
+    most: usize,
     /// Number of permits of each spoke.
     of_spoke: usize,
     /// Those of the spokes that have reconciles.
@@ -29,7 +32,7 @@ pub struct ReconcilePermit<'a> {
 impl ReconcilePermits {
     /// At most `most` concurrent reconciles.
     pub fn new(most: usize) -> Self {
-        Self { all: Semaphore::new(most), of_spoke: (most / 4).max(1), spokes: Mutex::default() }
+        Self { all: Semaphore::new(most), most, of_spoke: (most / 4).max(1), spokes: Mutex::default() }
     }
 
     /// Waits for a permit: first for one of `spoke`, without a permit that others could use.
@@ -43,6 +46,12 @@ impl ReconcilePermits {
         let permit = self.all.acquire().await.ok();
         drop(queued);
         ReconcilePermit { _permit: permit, _of_spoke: of_spoke, _running: metrics.running() }
+    }
+
+    /// The limits, and what `metrics` counts.
+    pub fn report(&self, metrics: &Metrics) -> Reconciles {
+        let (waiting, running) = metrics.waiting_and_running();
+        Reconciles { waiting, running, limit: self.most, limit_per_spoke: self.of_spoke }
     }
 
     fn of(&self, spoke: &ClusterProfileReference) -> Arc<Semaphore> {
@@ -73,6 +82,8 @@ mod tests {
         assert_eq!(of_slow.len(), 2);
         let mut third = Box::pin(permits.acquire(Some(&slow), &metrics));
         assert!(third.as_mut().now_or_never().is_none());
+        let expected = Reconciles { waiting: 1, running: 2, limit: 8, limit_per_spoke: 2 };
+        assert_eq!(permits.report(&metrics), expected);
         // The rest is for others.
         let others = [acquire(Some(&other)), acquire(None), acquire(None), acquire(None), acquire(None), acquire(None)];
         assert!(others.iter().all(Option::is_some));

@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Condition};
-use knative_operator_shared::condition::{self, State, States};
+use knative_operator_shared::condition::{self, State, States, TARGET_CLUSTER_RESOLVED};
 
 use knative_operator_apply::error::ApplyError;
-use knative_operator_cluster_access::Unresolved;
 use knative_operator_objects::health::Wait;
 use knative_operator_objects::{Digest, ObjectId};
-use knative_operator_overview::{rejections, stalled};
+use knative_operator_overview::{Unresolved, rejections, stalled};
 
 /// Maximum number of objects or Deployments named in a message.
 const MAX_NAMED: usize = 5;
@@ -114,6 +113,14 @@ pub fn stored(conditions: &[Condition]) -> States {
 /// The conditions for `states` after `old`.
 pub fn update(old: &[Condition], states: &States, now: Timestamp) -> Vec<Condition> {
     stalled::of_component(old, condition::update(old, states, now), now)
+}
+
+/// Adds `note` to the condition that the target cluster is resolved, if it is.
+pub fn add_note(conditions: &mut [Condition], note: Option<String>) {
+    let resolved = conditions.iter_mut().find(|c| c.type_ == TARGET_CLUSTER_RESOLVED && c.status == "True");
+    if let (Some(resolved), Some(note)) = (resolved, note) {
+        resolved.message = Some(note);
+    }
 }
 
 /// States after `result`, given the states `before`.
@@ -247,134 +254,5 @@ fn join_first(texts: &[String]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use knative_operator_shared::condition::ready;
-    use knative_operator_shared::reason::Reason;
-
-    use super::*;
-
-    fn fresh() -> States {
-        States::of_each(|_| State::unknown())
-    }
-
-    fn running() -> States {
-        States::of_each(|_| State::True)
-    }
-
-    fn report_with(change: impl FnOnce(&mut InstallationReport)) -> ReconcileResult {
-        let mut report = InstallationReport { observed: true, ..InstallationReport::of(Component::Serving) };
-        change(&mut report);
-        ReconcileResult::Installation(report)
-    }
-
-    fn message(state: &State) -> &str {
-        match state {
-            State::True => "",
-            State::False { message, .. } | State::Unknown { message, .. } => message,
-        }
-    }
-
-    #[test]
-    fn complete_installation_is_ready() {
-        assert_eq!(ready(&states(fresh(), &report_with(|_| {}))), State::True);
-    }
-
-    #[test]
-    fn pending_work_is_named() {
-        let after = states(
-            fresh(),
-            &report_with(|f| {
-                f.unavailable =
-                    [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec();
-            }),
-        );
-        assert_eq!(message(&after.available), "Waiting on deployments: a, b, c (a, c: why; b: so)");
-        let wait = |reason: &str, deadline: &str| Wait { deadline: Some(deadline.to_owned()), ..Wait::from(reason) };
-        for (second, expected) in
-            [("10:00", "(all, deadline 10:00; a: x; b: y)"), ("10:01", "(a: x, deadline 10:00; b: y, deadline 10:01)")]
-        {
-            let unavailable = vec![("a".to_owned(), wait("x", "10:00")), ("b".to_owned(), wait("y", second))];
-            let after = states(fresh(), &report_with(|f| f.unavailable = unavailable));
-            assert_eq!(message(&after.available), format!("Waiting on deployments: a, b {expected}"));
-        }
-        let after = states(fresh(), &report_with(|f| f.pending = vec!["Job x".into()]));
-        assert_eq!((message(&after.installed), &after.dependencies), ("Waiting for Job x", &State::unknown()));
-    }
-
-    #[test]
-    fn refused_object_fails_install_and_is_named() {
-        let id = ObjectId::new("", "ConfigMap", "n", "c");
-        let after = states(running(), &report_with(|f| f.refused = vec![(id, ApplyError::Other("forbidden".into()))]));
-        assert_eq!(message(&after.installed), "Install failed with message: failed to apply ConfigMap n/c: forbidden");
-        assert_eq!(after.available, State::True);
-    }
-
-    #[test]
-    fn conditions_of_unreachable_cluster_are_unknown() {
-        let unresolved = ReconcileResult::Unresolved(Unresolved::new(Reason::RemoteClusterUnreachable, "gone"));
-        let after = states(running(), &unresolved);
-        assert_eq!(after.resolved, State::not_met("RemoteClusterUnreachable", "gone"));
-        assert!(matches!((&after.installed, &after.available), (State::Unknown { .. }, State::Unknown { .. })));
-        assert_eq!(ready(&after), after.resolved);
-        assert_eq!(ready(&states(after, &report_with(|_| {}))), State::True);
-    }
-
-    #[test]
-    fn missing_object_blocks_install_but_not_deployments() {
-        let after = states(fresh(), &report_with(|f| f.has_missing_objects = true));
-        assert_eq!((&after.installed, &after.available), (&State::unknown(), &State::True));
-        assert_eq!(states(running(), &report_with(|f| f.has_missing_objects = true)), running());
-    }
-
-    #[test]
-    fn restart_keeps_conditions_until_observed() {
-        let unseen = ReconcileResult::Installation(InstallationReport::of(Component::Serving));
-        assert_eq!(states(running(), &unseen), running());
-        assert_eq!(states(fresh(), &unseen).available, State::unknown());
-    }
-
-    #[test]
-    fn step_is_never_ready_and_says_what_follows() {
-        let step = "version 1.21.3 on the way from 1.20.3 to 1.23.0 (then 1.22.1, 1.23.0)";
-        let report = |change: &dyn Fn(&mut InstallationReport)| {
-            report_with(|report| {
-                report.step = Some(step.to_owned());
-                change(report);
-            })
-        };
-        // Complete: the next one may begin.
-        let complete = report(&|_| {});
-        let after = states(running(), &complete);
-        assert_eq!(after.installed, State::unknown_because("Installing", format!("Installing {step}")));
-        assert!(complete.completes_step() && ready(&after) == after.installed);
-        assert!(!report_with(|_| {}).completes_step(), "the last version is no step");
-        let pending = report(&|report| report.pending = vec!["Job x".into()]);
-        assert_eq!(message(&states(running(), &pending).installed), format!("Installing {step}. Waiting for Job x"));
-        let failed = report(&|report| report.failures = vec!["Job x failed: y".into()]);
-        assert_eq!(
-            message(&states(running(), &failed).installed),
-            format!("Install failed with message: {step}: Job x failed: y")
-        );
-        // After a restart, nothing is known yet.
-        let unseen = report(&|report| report.observed = false);
-        let unavailable = report(&|report| report.unavailable = vec![("a".to_owned(), Wait::from("why"))]);
-        let missing = report(&|report| report.has_missing_objects = true);
-        let stopped = report(&|report| report.failed = Some("why".into()));
-        for waiting in [pending, failed, unseen, unavailable, missing, stopped] {
-            assert!(!waiting.completes_step(), "{waiting:?}");
-            assert_ne!(ready(&states(running(), &waiting)), State::True);
-        }
-    }
-
-    #[test]
-    fn ineligible_version_keeps_other_conditions() {
-        let after = states(running(), &ReconcileResult::Ineligible("too far".into(), None));
-        assert_eq!(message(&after.eligible), "Version migration is not eligible with message: too far");
-        assert_eq!(States { eligible: State::True, ..after }, running());
-        // The installed version is still reconciled.
-        let kept = report_with(|f| f.unavailable = vec![("a".to_owned(), Wait::from("why"))]);
-        let after = states(running(), &ReconcileResult::Ineligible("too far".into(), Some(Box::new(kept))));
-        assert_eq!(message(&after.eligible), "Version migration is not eligible with message: too far");
-        assert_eq!(message(&after.available), "Waiting on deployments: a (why)");
-    }
-}
+#[path = "conditions_tests.rs"]
+mod tests;

@@ -14,6 +14,7 @@ use super::hub_changes::HubChanges;
 use super::registry::Registry;
 use super::render_cache::RenderCache;
 use super::state::Cluster;
+use crate::diagnostics::{Diagnostics, Live};
 use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
 use knative_operator_apply::places::Names;
@@ -23,6 +24,9 @@ use knative_operator_cluster_access::provider::ProviderFile;
 use knative_operator_objects::{Hub, InstallationOwner};
 use knative_operator_release::Library;
 use knative_operator_render::Settings;
+
+/// Kind of the watch of ClusterProfiles.
+pub const PROFILES: &str = "ClusterProfile";
 
 /// What all actors share.
 #[allow(clippy::struct_excessive_bools)] // Each is a flag.
@@ -65,6 +69,8 @@ pub struct Context {
     pub events: Events,
     /// Metrics.
     pub metrics: Metrics,
+    /// What `/debug` shows.
+    pub diagnostics: Diagnostics,
     /// Interval of checks where no watch is allowed.
     pub poll_interval: Duration,
     /// Number of shards of the fleet.
@@ -81,6 +87,17 @@ impl Context {
     pub fn local_inventories(&self, component: Component, cluster: &Cluster) -> Names {
         let is_hub = cluster.uid.as_deref().is_none_or(|uid| uid == self.hub_identity.uid);
         if is_hub { self.registry.local_inventories(component) } else { Names::new() }
+    }
+
+    /// What is asked for when `/debug` is.
+    pub fn live(&self) -> Live {
+        let resources = Component::ALL.map(|component| (component.kind(), self.registry.count(component)));
+        let profiles = self.profiles.all().map_or(0, |(_, all)| all.len());
+        Live {
+            reconciles: self.reconcile_permits.report(&self.metrics),
+            connections: self.connections.report(),
+            objects: resources.into_iter().chain([(PROFILES, profiles)]).collect(),
+        }
     }
 
     /// `resource` as an owner, since now.

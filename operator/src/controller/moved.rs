@@ -16,8 +16,8 @@ use super::outcome::{Outcome, Requeue};
 use super::state::{Cluster, ReconcilerState};
 use super::status;
 use knative_operator_apply::claim::Installed;
-use knative_operator_cluster_access::Unresolved;
 use knative_operator_cluster_access::identity::NAMESPACE;
+use knative_operator_overview::Unresolved;
 
 /// Maximum number of former clusters that are remembered, the last ones.
 const MAX_FORMER: usize = 8;

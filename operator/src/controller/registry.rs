@@ -151,6 +151,11 @@ impl Registry {
         self.resources.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Number of resources of `component` whose target cluster is known.
+    pub fn count(&self, component: Component) -> usize {
+        self.read().resources.keys().filter(|key| key.component == component).count()
+    }
+
     /// Records that the resources of all components were listed.
     pub fn set_listed(&self) {
         self.is_listed.store(true, Ordering::Relaxed);

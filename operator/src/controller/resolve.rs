@@ -9,9 +9,10 @@ use knative_operator_shared::reason::Reason;
 use super::context::Context;
 use super::outcome::Requeue;
 use super::state::Cluster;
-use knative_operator_cluster_access::Unresolved;
 use knative_operator_cluster_access::connections::{Connection, Failure};
 use knative_operator_cluster_access::profile::{self, Access, insecurity};
+use knative_operator_overview::Unresolved;
+use knative_operator_overview::unresolved::unbound;
 
 /// Delay before the next look at a cluster that responds.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -67,7 +68,7 @@ fn access<'r>(
         // Drop the connection: the current settings don't allow one.
         cx.connections.remove(reference);
     }
-    access.map(|access| Some((reference, access)))
+    Ok(Some((reference, access?)))
 }
 
 /// The condition that reports a stale connection, which takes a while to rebuild.
@@ -99,7 +100,7 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
         Ok(connection) => {
             let is_new = connection.is_new();
             if let Some(remedy) = connection.remedy().filter(|_| is_new) {
-                cx.events.warning(resource, "SecretUnbound", remedy);
+                cx.events.warning(resource, "SecretUnbound", unbound(&remedy));
             }
             if let Some(note) = insecure.filter(|_| is_new) {
                 cx.events.warning(resource, "InsecureCluster", note);
@@ -107,20 +108,24 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
             let Connection { client, serial, cluster_uid, .. } = connection;
             Ok(Cluster { client, serial, uid: cluster_uid })
         }
-        Err(Failure { unresolved, due, .. }) => {
-            Err(ResolveFailure { unresolved: noted(cx, reference, unresolved), due: Some(due) })
+        Err(Failure { error, due, .. }) => {
+            Err(ResolveFailure { unresolved: noted(cx, reference, error.into()), due: Some(due) })
         }
     }
 }
 
 /// `unresolved`, with a note if nobody vouches for the cluster of `reference`.
 fn noted(cx: &Context, reference: &ClusterProfileReference, unresolved: Unresolved) -> Unresolved {
-    if cx.profiles.get(reference).is_ok_and(|profile| profile.health().is_none()) {
-        let note = format!(
-            "{}; its ClusterProfile has no condition {HEALTHY}, so only the connection shows whether the cluster works",
-            unresolved.message
-        );
-        return Unresolved::new(unresolved.reason, note);
-    }
-    unresolved
+    let Some(note) = note(cx, reference) else { return unresolved };
+    Unresolved::new(unresolved.reason, format!("{}; {note}", unresolved.message))
+}
+
+/// That nobody vouches for the cluster of `reference`, if so.
+pub fn note(cx: &Context, reference: &ClusterProfileReference) -> Option<String> {
+    let is_unvouched = cx.profiles.get(reference).is_ok_and(|profile| profile.health().is_none());
+    is_unvouched.then(|| {
+        format!(
+            "ClusterProfile {reference} has no condition {HEALTHY}, so only the connection shows whether the cluster works"
+        )
+    })
 }

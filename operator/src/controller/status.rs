@@ -20,6 +20,7 @@ use super::conditions;
 use super::context::Context;
 use super::events::Events;
 use super::outcome::{Outcome, Requeue};
+use super::resolve;
 use super::state::ReconcilerState;
 use knative_operator_objects::version;
 
@@ -100,6 +101,8 @@ pub async fn publish(
     cx.metrics.set_states(resource, &update.states);
     let old = state.status(resource);
     let mut new = status(&old, resource.meta().generation, update, Timestamp::now());
+    let note = resource.common().cluster_profile_ref.as_ref().and_then(|reference| resolve::note(cx, reference));
+    conditions::add_note(&mut new.conditions, note);
     if let Some(uid) = &state.cluster_uid {
         new.annotations.insert(CLUSTER_UID.to_owned(), uid.to_string());
     }

@@ -12,15 +12,15 @@ use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{ClusterProfile, Component};
+use kube::Api;
 use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::actors::Actors;
-use super::context::Context;
+use super::context::{Context, PROFILES};
 use super::desired::Desired;
 use super::fleets;
 use crate::leader::{self, ShardEvent};
@@ -53,7 +53,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
     let mut own_shards = BTreeSet::from([first]);
     cx.metrics.set_shards(own_shards.len());
     let mut fleets = manage_fleets(&cx, &own_shards, None, Duration::ZERO);
-    let (mut events, mut go_operator) = (watch_hub(&cx.hub), cx.go_operator.changes());
+    let (mut events, mut go_operator) = (watch_hub(&cx), cx.go_operator.changes());
     let mut changed = std::pin::pin!(providers_changed(&cx));
     let mut listing: Vec<ClusterProfile> = Vec::new();
     let mut listed: HashSet<Component> = HashSet::new();
@@ -237,14 +237,15 @@ fn end(cx: &Context, actors: &mut Actors, key: &ResourceKey) {
 }
 
 /// Watches the hub. Each watch backs off by itself.
-fn watch_hub(client: &Client) -> BoxStream<'static, HubEvent> {
+fn watch_hub(cx: &Context) -> BoxStream<'static, HubEvent> {
+    let activity = cx.diagnostics.hub_watch(PROFILES);
     // Untyped: one that can't be read must not fail the whole list.
     let profiles = InventoryKind::ClusterProfile
-        .watch(client, watcher::Config::default(), RETRY)
+        .watch(&cx.hub, watcher::Config::default(), RETRY)
+        .inspect(move |event| activity.record(event))
         .modify(|profile| profile.metadata.managed_fields = None)
         .map(|event| event.map_or_else(HubEvent::ProfileWatchFailed, |event| HubEvent::Profile(parsed(event))));
-    select_all([resources(client, Component::Serving), resources(client, Component::Eventing), profiles.boxed()])
-        .boxed()
+    select_all([resources(cx, Component::Serving), resources(cx, Component::Eventing), profiles.boxed()]).boxed()
 }
 
 fn parsed(event: Event<DynamicObject>) -> Event<ClusterProfile> {
@@ -257,9 +258,10 @@ fn parsed(event: Event<DynamicObject>) -> Event<ClusterProfile> {
     }
 }
 
-fn resources(client: &Client, component: Component) -> BoxStream<'static, HubEvent> {
+fn resources(cx: &Context, component: Component) -> BoxStream<'static, HubEvent> {
     // Untyped: an invalid resource must not fail the whole list.
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &api_resource(component));
+    let api: Api<DynamicObject> = Api::all_with(cx.hub.clone(), &api_resource(component));
+    let activity = cx.diagnostics.hub_watch(component.kind());
     let mut keys = HashSet::new();
     let key = move |meta: &kube::core::ObjectMeta| ResourceKey {
         component,
@@ -270,6 +272,7 @@ fn resources(client: &Client, component: Component) -> BoxStream<'static, HubEve
         .modify(|object| object.metadata.managed_fields = None)
         .default_backoff()
         .filter_map(move |event| {
+            activity.record(&event);
             let event = match event {
                 Ok(Event::Init) => {
                     keys.clear();

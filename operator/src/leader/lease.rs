@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::election::{Record, Timing};
 use super::share::{Shard, ShardChanges, plan_changes};
+use crate::diagnostics::leases::Leases;
 use knative_operator_objects::version;
 use knative_operator_runtime::fence::Fence;
 
@@ -47,6 +48,8 @@ pub struct Settings {
     pub shards: u32,
     /// Lets writes pass after each renewal.
     pub fence: Fence,
+    /// What `/debug` shows of the Leases.
+    pub shown: Leases,
 }
 
 /// A change of the shards of this replica.
@@ -183,6 +186,9 @@ impl Candidate {
             let since = match (&record, self.observed.get(&shard)) {
                 (Some(record), Some((observed, since))) if observed == record => *since,
                 (Some(record), _) => {
+                    if record.holder != self.settings.identity {
+                        self.settings.shown.renewed(self.name(shard), &record.holder, false);
+                    }
                     self.observed.insert(shard, (record.clone(), now));
                     now
                 }
@@ -253,6 +259,7 @@ impl Candidate {
     }
 
     fn hold(&mut self, shard: u32, lease: HeldLease) {
+        self.settings.shown.renewed(self.name(shard), &self.settings.identity, true);
         self.leases_held.insert(shard, lease);
         self.settings.fence.renewed(self.leases_held.values().map(|lease| lease.renewed).min());
     }

@@ -56,6 +56,7 @@ async fn replicas_with_different_numbers_of_shards_do_not_both_lead() {
             identity: identity.to_owned(),
             shards,
             fence: Fence::default(),
+            shown: Leases::default(),
         },
         events: events.clone(),
         leases_held: BTreeMap::new(),

@@ -75,10 +75,13 @@ fn no_match(target: &PatchTarget, candidates: &[Candidate<'_>]) -> String {
         return format!("matches no object: the API version of the {kind} is {right}; set target.apiVersion to it");
     }
     let names = candidates.iter().filter(|candidate| candidate.kind == *kind).map(|candidate| candidate.name.as_ref());
+    let mut names = names.peekable();
+    if names.peek().is_none() {
+        return format!("matches no object: the installation has no {kind}; correct target.kind, or remove the patch");
+    }
+    let fix = "matches no object of the installation; correct target.name";
     match nearest(name, names) {
-        Some(near) => {
-            format!("matches no object of the installation; correct target.name: the nearest {kind} is {near:?}")
-        }
-        None => format!("matches no object: the installation has no {kind}; correct target.kind, or remove the patch"),
+        Some(near) => format!("{fix}: the nearest {kind} is {near:?}"),
+        None => format!("{fix}, or remove the patch"),
     }
 }

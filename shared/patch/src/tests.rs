@@ -303,6 +303,13 @@ fn target_is_the_only_match() {
         ),
         (
             "v1",
+            "Service",
+            "xyz",
+            None,
+            "matches no object of the installation; correct target.name, or remove the patch",
+        ),
+        (
+            "v1",
             "Route",
             "a",
             None,

@@ -64,6 +64,6 @@ fn check_selector(field: &str, what: &str, selector: &LabelSelector, violations:
     if violations.len() == before
         && let Err(error) = selector_of(selector.clone())
     {
-        violations.push(SELECTOR.at(field, error, "see `kubectl explain knativefleet.spec`"));
+        violations.push(SELECTOR.at(field, error.to_string(), "see `kubectl explain knativefleet.spec`"));
     }
 }

@@ -286,7 +286,12 @@ fn unknown<'k>(
     name: &str,
     known: impl Iterator<Item = &'k str>,
 ) -> Violation {
-    let nearest =
-        nearest(name, known).map_or_else(|| "the release has none".to_owned(), |n| format!("the nearest is \"{n}\""));
-    rule.at(field, format!("the release has no {what} called \"{name}\""), nearest)
+    let mut known = known.peekable();
+    let fix = if known.peek().is_none() {
+        "the release has none".to_owned()
+    } else {
+        let near = nearest(name, known);
+        near.map_or_else(|| "correct it, or remove it".to_owned(), |near| format!("the nearest is \"{near}\""))
+    };
+    rule.at(field, format!("the release has no {what} called \"{name}\""), fix)
 }

@@ -185,7 +185,7 @@ fn unknown_name_is_reported_with_nearest() {
         ),
         (
             json!({"podDisruptionBudgets": [{"name": "x", "minAvailable": 1}]}),
-            "spec.podDisruptionBudgets[0].name: the release has no PodDisruptionBudget called \"x\"; the nearest is \"activator-pdb\"",
+            "spec.podDisruptionBudgets[0].name: the release has no PodDisruptionBudget called \"x\"; correct it, or remove it",
         ),
         (
             json!({"config": {"feature": {}}}),

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`.
+//! `/healthz`, `/readyz`, `/metrics` and, where it is enabled, `/debug`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,12 +14,16 @@ use rustls::server::ResolvesServerCert;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::json_response::json_response;
 use crate::metrics_access::MetricsAccess;
 use crate::ready::Readiness;
 use crate::tls_server;
 
 /// Media type of the metrics (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Makes what `/debug` answers.
+pub type DebugReport = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// Flags of the admin server.
 #[derive(Args, Clone, Debug)]
@@ -49,13 +53,15 @@ pub enum AdminError {
 
 impl AdminArgs {
     /// Serves until `stop`. Fails immediately if it can't listen. Secure metrics have the
-    /// certificate of `certificate`; `client` asks the API server who may read them.
+    /// certificate of `certificate`; `client` asks the API server who may read them. Those may read
+    /// `debug`, too; it is served with secure metrics only.
     pub async fn serve(
         self,
         readiness: Readiness,
         registry: Registry,
         certificate: Arc<dyn ResolvesServerCert>,
         client: Client,
+        debug: Option<DebugReport>,
         stop: CancellationToken,
     ) -> Result<(), AdminError> {
         let registry = Arc::new(registry);
@@ -71,6 +77,12 @@ impl AdminArgs {
         }
         let (secure, plain) =
             (listen(address).await?, listen(SocketAddr::new(self.bind_address, self.health_port)).await?);
+        let metrics = match debug {
+            Some(report) => {
+                metrics.route("/debug", get(move || std::future::ready(json_response(StatusCode::OK, &report()))))
+            }
+            None => metrics,
+        };
         let check = axum::middleware::from_fn_with_state(MetricsAccess::new(client), MetricsAccess::check);
         let secure = tls_server::serve(secure, certificate, None, metrics.layer(check), stop.clone());
         tokio::join!(secure, tls_server::serve_plain(plain, health, stop));

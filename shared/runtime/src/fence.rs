@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::gate::Gate;
-use http::{Method, Request};
+use crate::gate::{self, Gate};
+use http::Request;
 use kube::Client;
 use kube::client::Body;
 
@@ -43,8 +43,7 @@ impl Fence {
 
     /// Fails if `request` is a write, and writes don't pass.
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), LeaseLost> {
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if is_read || self.is_open() { Ok(()) } else { Err(LeaseLost) }
+        if gate::is_read(request) || self.is_open() { Ok(()) } else { Err(LeaseLost) }
     }
 
     /// A client that checks each write.

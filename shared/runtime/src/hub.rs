@@ -8,8 +8,8 @@ use clap::Args;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request};
 use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use knative_operator_client::tcp::{CONNECT_TIMEOUT, tcp};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -23,14 +23,6 @@ use crate::identity::user_agent;
 
 /// Time limit of response headers: longer than the timeouts of admission webhooks.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit of a connection attempt.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Idle time before the kernel probes a connection, the interval of probes, and their number. A
-/// connection whose packets are dropped silently ends within the sum, and its watch continues on
-/// another one.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
-/// Time after which a connection ends whose peer doesn't acknowledge what was sent.
-const USER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time after which an unused connection is closed: one whose packets are dropped silently would
 /// let the next request wait.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -112,20 +104,6 @@ fn client(
         .map_request(move |request: Request<Body>| request.map(|body| GatedBody::new(body, gate.clone())))
         .service(http);
     Ok(ClientBuilder::new(service, config.default_namespace).build())
-}
-
-/// Connects, and probes idle connections. Others may do the same for their connections.
-pub fn tcp() -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let (idle, interval, retries) = KEEPALIVE;
-    tcp.set_keepalive(Some(idle));
-    tcp.set_keepalive_interval(Some(interval));
-    tcp.set_keepalive_retries(Some(retries));
-    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
-    tcp
 }
 
 #[cfg(test)]

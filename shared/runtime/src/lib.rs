@@ -1,25 +1,19 @@
 //! The runtime that both processes share: [`admin`] serves health and metrics, [`tls_server`]
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
-//! the hub ([`gate`]: what it sends on a condition, [`fence`]: on that of a Lease) and [`user`]
-//! that of a user, [`identity`] has user agent and field manager, [`untyped`] and [`watch`] read
-//! objects, [`inventory`] those of the Cluster Inventory API, [`body`] limits responses,
-//! [`backoff`] says when to try again ([`constant_backoff`]: of a watch), [`error_text`] formats
-//! errors, `connect_error` those of connections, [`json_response`] answers in JSON.
+//! the hub ([`fence`]: what it sends on the condition of a Lease) and [`user`] that of a user,
+//! [`untyped`] reads objects, [`constant_backoff`] says when to try a watch again,
+//! [`watch_activity`] is what a watch does, `connect_error` formats errors of connections,
+//! [`json_response`] answers in JSON. What is not of our processes is in
+//! [`knative_operator_client`], and here, too.
 
 pub mod access;
 pub mod admin;
-pub mod backoff;
-pub mod body;
 mod connect_error;
 pub mod constant_backoff;
 pub mod duration;
-pub mod error_text;
 pub mod fence;
-pub mod gate;
 pub mod hub;
-pub mod identity;
-pub mod inventory;
 mod json_lines;
 pub mod json_response;
 pub mod log;
@@ -31,9 +25,9 @@ pub mod tls_server;
 pub mod trace;
 pub mod untyped;
 pub mod user;
-pub mod watch;
+pub mod watch_activity;
 
-pub use error_text::error_text;
+pub use knative_operator_client::{backoff, body, error_text, gate, identity, inventory, watch};
 
 /// Installs `ring` as the crypto provider. Call it first in `main`: rustls can't choose if two are
 /// linked.

@@ -75,6 +75,26 @@ impl Namespaces {
     }
 }
 
+/// Why there is no connection. Its text has no credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserError {
+    /// A kubeconfig, the ServiceAccount of the Pod, or the settings in it can't be used. It is text
+    /// from the beginning: errors of libraries show the lines around a mistake.
+    #[error("{0}")]
+    Unusable(String),
+    /// The kubeconfig lacks the context, for this reason.
+    #[error("cannot use the kubeconfig {path}: {why}")]
+    WithoutContext {
+        /// Its path, or the paths.
+        path: String,
+        /// Which context it lacks, and which it has.
+        why: String,
+    },
+    /// A group without a user.
+    #[error("--as-group needs --as, a user of the group")]
+    GroupWithoutUser,
+}
+
 /// A connection of a user.
 pub struct Connection {
     /// Client of the API server.
@@ -91,11 +111,11 @@ impl UserArgs {
     /// # Errors
     ///
     /// If the kubeconfig or a flag is invalid.
-    pub async fn connect(&self, program: &str) -> Result<Connection, String> {
+    pub async fn connect(&self, program: &str) -> Result<Connection, UserError> {
         let mut connection = match self.read() {
             Err(error) if is_missing(&error) && self.is_of_pod() => {
                 let config = Config::incluster();
-                let config = config.map_err(|error| unusable("the ServiceAccount of the Pod", &error))?;
+                let config = config.map_err(|error| unusable_settings("the ServiceAccount of the Pod", &error))?;
                 self.connect_with(config, OF_POD.0, OF_POD.1, program)?
             }
             kubeconfig => {
@@ -123,7 +143,7 @@ impl UserArgs {
     /// # Errors
     ///
     /// If the kubeconfig is invalid.
-    pub async fn client_of_server(&self, program: &str, server: &str) -> Result<Option<Client>, String> {
+    pub async fn client_of_server(&self, program: &str, server: &str) -> Result<Option<Client>, UserError> {
         let kubeconfig = self.kubeconfig()?;
         let has_server = |name: &str| {
             let url = |cluster: &NamedCluster| cluster.cluster.as_ref().and_then(|cluster| cluster.server.clone());
@@ -141,16 +161,16 @@ impl UserArgs {
     /// # Errors
     ///
     /// If the kubeconfig is invalid.
-    pub fn contexts(&self) -> Result<Vec<String>, String> {
+    pub fn contexts(&self) -> Result<Vec<String>, UserError> {
         Ok(self.kubeconfig()?.contexts.into_iter().map(|context| context.name).collect())
     }
 
-    fn kubeconfig(&self) -> Result<Kubeconfig, String> {
+    fn kubeconfig(&self) -> Result<Kubeconfig, UserError> {
         self.read().map_err(|error| self.unusable(&error))
     }
 
-    fn unusable(&self, error: &KubeconfigError) -> String {
-        unusable(&format!("the kubeconfig {}", self.path()), error)
+    fn unusable(&self, error: &KubeconfigError) -> UserError {
+        unusable_settings(&format!("the kubeconfig {}", self.path()), error)
     }
 
     /// The path of the kubeconfig, or the paths.
@@ -167,11 +187,20 @@ impl UserArgs {
         }
     }
 
+    /// Whether there is a cluster: one that the user named, that of the kubeconfig, or that of the
+    /// Pod. It may be unreachable.
+    pub fn has_cluster(&self) -> bool {
+        self.is_chosen() || self.is_of_pod() || !self.read().is_err_and(|error| is_missing(&error))
+    }
+
+    /// Whether the user chose a kubeconfig or a context.
+    fn is_chosen(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some() || is_set(KUBECONFIG)
+    }
+
     /// Whether the command runs in a Pod, and the user chose no kubeconfig.
     fn is_of_pod(&self) -> bool {
-        let is_set = |variable: &str| var_os(variable).is_some_and(|value| !value.is_empty());
-        let is_chosen = self.kubeconfig.is_some() || self.context.is_some() || is_set(KUBECONFIG);
-        !is_chosen && is_set("KUBERNETES_SERVICE_HOST")
+        !self.is_chosen() && is_set("KUBERNETES_SERVICE_HOST")
     }
 
     /// Connects `program` by `context` of `kubeconfig`, or by the current one.
@@ -180,11 +209,11 @@ impl UserArgs {
         kubeconfig: Kubeconfig,
         context: Option<String>,
         program: &str,
-    ) -> Result<Connection, String> {
+    ) -> Result<Connection, UserError> {
         let name = context.clone().or_else(|| kubeconfig.current_context.clone()).unwrap_or_default();
         let path = self.path();
         if let Some(why) = without_context(&kubeconfig, &name) {
-            return Err(format!("cannot use the kubeconfig {path}: {why}"));
+            return Err(UserError::WithoutContext { path, why });
         }
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
@@ -200,17 +229,16 @@ impl UserArgs {
         origin: &str,
         check: &'static str,
         program: &str,
-    ) -> Result<Connection, String> {
+    ) -> Result<Connection, UserError> {
         self.impersonate(&mut config)?;
         connect(config, origin, check, program, self.request_timeout)
     }
 
     /// Lets `config` act as the user of the flags, and as nothing of another one that the
     /// kubeconfig names.
-    fn impersonate(&self, config: &mut Config) -> Result<(), String> {
+    fn impersonate(&self, config: &mut Config) -> Result<(), UserError> {
         let Some(user) = &self.user else {
-            let is_valid = self.groups.is_empty();
-            return is_valid.then_some(()).ok_or_else(|| "--as-group needs --as, a user of the group".to_owned());
+            return if self.groups.is_empty() { Ok(()) } else { Err(UserError::GroupWithoutUser) };
         };
         config.auth_info.impersonate = Some(user.clone());
         config.auth_info.impersonate_groups = Some(self.groups.clone());
@@ -218,6 +246,16 @@ impl UserArgs {
         config.auth_info.impersonate_user_extra = None;
         Ok(())
     }
+}
+
+/// Whether the environment has a value of `variable`.
+fn is_set(variable: &str) -> bool {
+    var_os(variable).is_some_and(|value| !value.is_empty())
+}
+
+/// `what`, which has the settings of a connection, can't be used.
+fn unusable_settings(what: &str, error: &(dyn std::error::Error + 'static)) -> UserError {
+    UserError::Unusable(unusable(what, error))
 }
 
 /// Whether there is no kubeconfig. One that can't be read is no reason to use another cluster.
@@ -249,14 +287,15 @@ fn connect(
     check: &'static str,
     program: &str,
     limit: Option<Duration>,
-) -> Result<Connection, String> {
+) -> Result<Connection, UserError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Name and version of the program are ASCII.
     config.headers.extend(HeaderValue::from_str(&user_agent(program)).ok().map(|agent| (USER_AGENT, agent)));
     let namespace = config.default_namespace.clone();
     let server = connect_error::server(&config.cluster_url, origin);
     let builder = ClientBuilder::try_from(config);
-    let builder = builder.map_err(|error: kube::Error| unusable(&format!("the settings for {server}"), &error))?;
+    let builder =
+        builder.map_err(|error: kube::Error| unusable_settings(&format!("the settings for {server}"), &error))?;
     let builder = builder.with_layer(&option_layer(limit.filter(|limit| !limit.is_zero()).map(TimeoutLayer::new)));
     let explain = MapErrLayer::new(explained(server.clone(), check));
     Ok(Connection { client: builder.with_layer(&explain).build(), namespace, server })
@@ -286,7 +325,7 @@ mod tests {
         crate::install_crypto();
         let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
         config.proxy_url = Some("http://user:hunter2@127.0.0.1:2".parse().unwrap());
-        let error = connect(config, "a.yaml", "", "x", None).map(drop).unwrap_err();
+        let error = connect(config, "a.yaml", "", "x", None).map(drop).unwrap_err().to_string();
         let start = "cannot use the settings for https://127.0.0.1:1 (a.yaml): ";
         assert!(error.starts_with(start) && !error.contains("hunter2"), "{error}");
     }
@@ -310,7 +349,7 @@ mod tests {
     }
 
     /// The impersonation with the flags `line`, for a kubeconfig that impersonates, too.
-    fn impersonated(line: &[&str]) -> Result<(Option<String>, Option<Vec<String>>), String> {
+    fn impersonated(line: &[&str]) -> Result<(Option<String>, Option<Vec<String>>), UserError> {
         let Line { user } = clap::Parser::try_parse_from([&["x"], line].concat()).unwrap();
         let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
         config.auth_info.impersonate = Some("ann".to_owned());
@@ -326,7 +365,7 @@ mod tests {
         assert_eq!(impersonated(&["--as", "jane"]), Ok((Some("jane".to_owned()), groups(&[]))));
         let line = ["--as=jane", "--as-group=a", "--as-group=b"];
         assert_eq!(impersonated(&line), Ok((Some("jane".to_owned()), groups(&["a", "b"]))));
-        assert!(impersonated(&["--as-group=a"]).unwrap_err().contains("needs --as"));
+        assert_eq!(impersonated(&["--as-group=a"]), Err(UserError::GroupWithoutUser));
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::cluster_profile::ClusterProfileReference;
 use super::patch::ResourcePatch;
 use super::workload::{ContainerResources, PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};
 
@@ -81,23 +82,6 @@ pub struct CommonSpec {
     /// order, after all other settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<ResourcePatch>,
-}
-
-/// Reference to a ClusterProfile (KEP-4322).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub struct ClusterProfileReference {
-    /// Name of the ClusterProfile.
-    #[schemars(length(min = 1))]
-    pub name: String,
-    /// Namespace of the ClusterProfile.
-    #[schemars(length(min = 1))]
-    pub namespace: String,
-}
-
-impl std::fmt::Display for ClusterProfileReference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
 }
 
 /// Labels and annotations of the namespace that the operator creates.

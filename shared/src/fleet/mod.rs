@@ -4,5 +4,6 @@ pub mod content;
 pub mod deletion;
 pub mod overrides;
 pub mod placement;
+pub mod placement_error;
 pub mod selector;
 pub mod stage;

@@ -21,7 +21,7 @@ pub fn overridden(
     let mut value = json!(template);
     for (index, change) in overrides.iter().enumerate() {
         let failed = |why: String| (index, why);
-        let selector = ClusterSelector::of_override(change).map_err(failed)?;
+        let selector = ClusterSelector::of_override(change).map_err(|error| failed(error.to_string()))?;
         if selector.matches(traits) && !change.patch(component).is_empty() {
             json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
             strict::read::<Template>(&value).map_err(|e| failed(e.to_string()))?;

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::placement_error::{DecisionError, PlacementError};
 use super::selector::{ClusterSelector, Labels, Traits};
 use crate::api::cluster_profile::HEALTHY;
 use crate::api::fleet::{DecisionReference, FleetOverride, Placement, Selecting};
@@ -40,7 +41,7 @@ pub fn selected<'p>(
     placement: &Placement,
     namespace: &str,
     profiles: impl Iterator<Item = (&'p ClusterProfileReference, Traits<'p>)>,
-) -> Result<Vec<ClusterProfileReference>, String> {
+) -> Result<Vec<ClusterProfileReference>, PlacementError> {
     let Some(selector) = ClusterSelector::of(placement)? else { return Ok(Vec::new()) };
     let namespaces = namespaces(placement, namespace);
     let mut selected = Vec::new();
@@ -52,9 +53,7 @@ pub fn selected<'p>(
             continue;
         }
         if selector.uses_properties() && traits.are_unreadable {
-            return Err(format!(
-                "propertySelector: this version can't read status.properties of ClusterProfile {reference}"
-            ));
+            return Err(PlacementError::UnreadableProperties(reference.clone()));
         }
         // Without properties, a selector such as NotIn would guess.
         let is_known = !selector.uses_properties() || traits.has_properties();
@@ -90,7 +89,7 @@ pub fn decided<'s>(
     decision: &DecisionReference,
     namespace: &str,
     slices: impl Iterator<Item = &'s Value>,
-) -> Result<Vec<ClusterProfileReference>, String> {
+) -> Result<Vec<ClusterProfileReference>, DecisionError> {
     let text = |value: &'s Value, path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let label = |slice: &'s Value, name: &str| slice["metadata"]["labels"][name].as_str().unwrap_or_default();
     let is_there = |slice: &&'s Value| text(slice, "/metadata/namespace") == namespace;
@@ -99,34 +98,36 @@ pub fn decided<'s>(
         (Some(key), None) => own.retain(|slice| label(slice, DECISION_KEY) == key),
         (None, Some(name)) => {
             own.retain(|slice| text(slice, "/metadata/name") == name);
-            let slice = own.first().ok_or_else(|| format!("PlacementDecision {namespace}/{name} does not exist"))?;
-            // Its scheduler may move clusters to another slice.
-            if !label(slice, DECISION_KEY).is_empty() {
-                return Err(format!(
-                    "PlacementDecision {namespace}/{name} is a slice of a decision; set spec.placement.decision.key to {}",
-                    label(slice, DECISION_KEY)
-                ));
+            let called = format!("{namespace}/{name}");
+            let Some(slice) = own.first() else { return Err(DecisionError::NotFound(called)) };
+            let key = label(slice, DECISION_KEY);
+            if !key.is_empty() {
+                return Err(DecisionError::Slice { slice: called, key: key.to_owned() });
             }
         }
-        // A rule refuses it.
-        _ => return Err("spec.placement.decision needs either key or name".to_owned()),
+        _ => return Err(DecisionError::Unclear),
     }
     let index = |slice: &'s Value| label(slice, DECISION_INDEX).parse::<u32>().unwrap_or(u32::MAX);
     own.sort_by_key(|slice| (index(slice), text(slice, "/metadata/name")));
     let (mut clusters, mut seen) = (Vec::new(), HashSet::new());
     for slice in own {
-        let failed = |what: &str| format!("PlacementDecision {namespace}/{}: {what}", text(slice, "/metadata/name"));
-        let Value::Array(decisions) = &slice["decisions"] else { return Err(failed("decisions is not a list")) };
+        let failed = |why: String| DecisionError::Unreadable {
+            slice: format!("{namespace}/{}", text(slice, "/metadata/name")),
+            why,
+        };
+        let Value::Array(decisions) = &slice["decisions"] else {
+            return Err(failed("decisions is not a list".to_owned()));
+        };
         for (number, decision) in decisions.iter().enumerate() {
             let reference: DecidedReference = strict::read(&decision["clusterProfileRef"])
-                .map_err(|error| failed(&format!("decisions[{number}].clusterProfileRef: {error}")))?;
+                .map_err(|error| failed(format!("decisions[{number}].clusterProfileRef: {error}")))?;
             let named = reference.namespace.filter(|named| !named.is_empty());
             let cluster = ClusterProfileReference {
                 name: reference.name,
                 namespace: named.unwrap_or_else(|| namespace.to_owned()),
             };
             if cluster.name.is_empty() {
-                return Err(failed(&format!("decisions[{number}].clusterProfileRef.name is missing")));
+                return Err(failed(format!("decisions[{number}].clusterProfileRef.name is missing")));
             }
             if seen.insert(cluster.clone()) {
                 clusters.push(cluster);
@@ -266,7 +267,7 @@ mod tests {
             selected(&placement, "own", [(&reference, unknown)].into_iter())
         };
         let by_property = json!({"matchLabels": {"cluster": "a"}});
-        let why = select(json!({"propertySelector": by_property})).unwrap_err();
+        let why = select(json!({"propertySelector": by_property})).unwrap_err().to_string();
         assert!(why.starts_with("propertySelector: ") && why.ends_with("ClusterProfile own/a"), "{why}");
         assert_eq!(select(json!({"clusterSelector": {}})).map(|selected| selected.len()), Ok(1));
         assert_eq!(select(json!({"propertySelector": by_property, "namespaces": ["other"]})), Ok(Vec::new()));
@@ -332,12 +333,12 @@ mod tests {
         // One without slices, by its name. One that is missing is not one without clusters.
         assert_eq!(texts(decided(&name, "n", slices.iter()).unwrap()), ["n/d"]);
         assert_eq!(decided(&key, "m", slices.iter()), Ok(Vec::new()));
-        assert_eq!(decided(&name, "m", slices.iter()).unwrap_err(), "PlacementDecision m/x does not exist");
+        assert_eq!(decided(&name, "m", slices.iter()), Err(DecisionError::NotFound("m/x".to_owned())));
         // Its scheduler may move clusters to another slice.
         let of_slice = decided(&decision(json!({"name": "z"})), "n", slices.iter());
-        assert!(of_slice.unwrap_err().ends_with("is a slice of a decision; set spec.placement.decision.key to k"));
+        assert_eq!(of_slice, Err(DecisionError::Slice { slice: "n/z".to_owned(), key: "k".to_owned() }));
         for unclear in [json!({}), json!({"key": "k", "name": "x"})] {
-            assert!(decided(&decision(unclear), "n", slices.iter()).unwrap_err().contains("either key or name"));
+            assert_eq!(decided(&decision(unclear), "n", slices.iter()), Err(DecisionError::Unclear));
         }
         for unreadable in [json!([{}]), json!({"a": 1}), json!([{"clusterProfileRef": "a"}]), json!(["a"])] {
             let slices = [slice("n", "y", "k", "0", unreadable)];

@@ -12,17 +12,44 @@ use crate::api::{ClusterProfile, KnativeFleetSpec};
 /// Labels or properties, by name.
 pub type Labels = BTreeMap<String, String>;
 
+/// Why a label selector is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// An expression has no key. It is read as an empty one, which no label has, so that `NotIn`
+    /// would select everything.
+    #[error("an expression has no key")]
+    NoKey,
+    /// An expression has an unknown operator, or the wrong number of values.
+    #[error("{0}")]
+    Expression(String),
+}
+
+/// Why the selectors of a placement, a stage or an override are invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterSelectorError {
+    /// One of them is invalid.
+    #[error("{field}: {why}")]
+    Invalid {
+        /// Its name.
+        field: &'static str,
+        /// What is wrong with it.
+        why: SelectorError,
+    },
+    /// An override has none: it could be for all clusters, or for none.
+    #[error("neither clusterSelector nor propertySelector is set")]
+    Missing,
+}
+
 /// The selector that `given` describes.
 ///
 /// # Errors
 ///
-/// What is wrong with it. A missing key is read as an empty one, which no label has, so that
-/// `NotIn` would select everything.
-pub fn selector(given: LabelSelector) -> Result<Selector, String> {
+/// What is wrong with it.
+pub fn selector(given: LabelSelector) -> Result<Selector, SelectorError> {
     if given.match_expressions.iter().flatten().any(|expression| expression.key.is_empty()) {
-        return Err("an expression has no key".to_owned());
+        return Err(SelectorError::NoKey);
     }
-    Selector::try_from(given).map_err(|error| error.to_string())
+    Selector::try_from(given).map_err(|error| SelectorError::Expression(error.to_string()))
 }
 
 /// What selectors look at in a ClusterProfile.
@@ -95,13 +122,14 @@ impl ClusterSelector {
     /// # Errors
     ///
     /// Which of its fields is invalid, and why.
-    pub fn of(selecting: &impl Selecting) -> Result<Option<Self>, String> {
+    pub fn of(selecting: &impl Selecting) -> Result<Option<Self>, ClusterSelectorError> {
         if !selecting.has_selector() {
             return Ok(None);
         }
         let [labels, properties] = selecting.selectors();
-        let read = |field: &str, given: Option<&LabelSelector>| {
-            selector(given.cloned().unwrap_or_default()).map_err(|why| format!("{field}: {why}"))
+        let read = |field: &'static str, given: Option<&LabelSelector>| {
+            let read = selector(given.cloned().unwrap_or_default());
+            read.map_err(|why| ClusterSelectorError::Invalid { field, why })
         };
         Ok(Some(Self { labels: read("clusterSelector", labels)?, properties: read("propertySelector", properties)? }))
     }
@@ -110,9 +138,9 @@ impl ClusterSelector {
     ///
     /// # Errors
     ///
-    /// What is wrong with it. An override without one could be for all clusters, or for none.
-    pub fn of_override(change: &FleetOverride) -> Result<Self, String> {
-        Self::of(change)?.ok_or_else(|| "neither clusterSelector nor propertySelector is set".to_owned())
+    /// What is wrong with it, or that there is none.
+    pub fn of_override(change: &FleetOverride) -> Result<Self, ClusterSelectorError> {
+        Self::of(change)?.ok_or(ClusterSelectorError::Missing)
     }
 
     /// Whether it selects a cluster with `traits`.
@@ -166,7 +194,7 @@ mod tests {
         Traits { labels: of(labels), properties: of(properties), are_unreadable: false }
     }
 
-    fn of(labels: &Value, properties: &Value) -> Result<Option<ClusterSelector>, String> {
+    fn of(labels: &Value, properties: &Value) -> Result<Option<ClusterSelector>, ClusterSelectorError> {
         let selecting = json!({"clusterSelector": labels, "propertySelector": properties});
         ClusterSelector::of(&serde_json::from_value::<FleetOverride>(selecting).unwrap())
     }
@@ -199,11 +227,13 @@ mod tests {
         }
         assert!(of(&Value::Null, &Value::Null).unwrap().is_none());
         let like = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
-        assert!(of(&prod, &like).unwrap_err().starts_with("propertySelector: "));
-        assert!(of(&like, &Value::Null).unwrap_err().starts_with("clusterSelector: "));
+        assert!(of(&prod, &like).unwrap_err().to_string().starts_with("propertySelector: "));
+        assert!(of(&like, &Value::Null).unwrap_err().to_string().starts_with("clusterSelector: "));
         let no_key = json!({"matchExpressions": [{"key": "", "operator": "DoesNotExist"}]});
-        assert!(of(&Value::Null, &no_key).is_err());
-        assert!(ClusterSelector::of_override(&FleetOverride::default()).is_err());
+        let without_key = ClusterSelectorError::Invalid { field: "propertySelector", why: SelectorError::NoKey };
+        assert_eq!(of(&Value::Null, &no_key).unwrap_err(), without_key);
+        let missing = ClusterSelector::of_override(&FleetOverride::default()).unwrap_err();
+        assert_eq!(missing, ClusterSelectorError::Missing);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::selector::{ClusterSelector, Traits};
+use super::selector::{ClusterSelector, ClusterSelectorError, Traits};
 use crate::api::fleet::{ApprovalPolicy, Rollout, Stage};
 
 /// Name of the stage of the clusters that no other stage selects.
@@ -70,6 +70,11 @@ impl StageSettings {
     }
 }
 
+/// A selector of a stage is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("spec.rollout.stages: {0}")]
+pub struct InvalidStages(ClusterSelectorError);
+
 /// The stages of a fleet.
 #[derive(Clone, Debug)]
 pub struct Stages {
@@ -83,9 +88,10 @@ impl Stages {
     /// # Errors
     ///
     /// If a selector is invalid.
-    pub fn of(rollout: &Rollout) -> Result<Self, String> {
+    pub fn of(rollout: &Rollout) -> Result<Self, InvalidStages> {
         let mut settings: Vec<_> = rollout.stages.iter().map(StageSettings::of).collect();
-        let mut selectors = rollout.stages.iter().map(ClusterSelector::of).collect::<Result<Vec<_>, _>>()?;
+        let selectors = rollout.stages.iter().map(ClusterSelector::of).collect::<Result<Vec<_>, _>>();
+        let mut selectors = selectors.map_err(InvalidStages)?;
         if selectors.iter().all(Option::is_some) {
             let rest = Stage { name: REST.to_owned(), ..Stage::default() };
             settings.push(StageSettings::of(&rest));

@@ -73,10 +73,15 @@ pub(super) fn is_open() -> bool {
 /// Ends the use of the pool. If the test has `passed`, other tests may use what it had.
 pub fn close(passed: bool) {
     let had = HAD.take().filter(|_| passed).unwrap_or_default();
+    let lock = || ALL.lock().unwrap_or_else(PoisonError::into_inner);
     for lent in had {
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        // At rest, too, it would take processor time.
-        if all.len() < FREE && memory::available() > MEMORY && lent.signal(Signal::STOP).is_ok() {
+        let has_room = lock().len() < FREE && memory::available() > MEMORY;
+        // At rest, too, it would take processor time. Other tests don't wait for the signals.
+        if !has_room || lent.signal(Signal::STOP).is_err() {
+            continue;
+        }
+        let mut all = lock();
+        if all.len() < FREE {
             all.push(lent);
         }
     }

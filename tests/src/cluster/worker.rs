@@ -177,6 +177,14 @@ impl Cluster {
         })
     }
 
+    /// Makes its real node get images from the server at `address`, in place of its registry. The
+    /// server needs a certificate of that registry.
+    pub fn pull_from(&self, address: SocketAddr) -> Result<()> {
+        let (entry, _) = self.registry.as_ref().ok_or("no real node")?;
+        entry.to(vec![address]);
+        Ok(())
+    }
+
     /// Starts an engine of network policies on its real node: the firewall of kube-router. `make
     /// test-real` installs what it needs.
     pub fn enforce_policies(&mut self) -> Result<()> {

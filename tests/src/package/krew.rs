@@ -1,5 +1,5 @@
-//! The manifest of the kubectl plugin for krew
-//! (<https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest>).
+//! The manifest of the kubectl plugin for krew, which installs the release bundle beside the
+//! command (<https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest>).
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,8 @@ pub fn manifest(version: &str, archives: &[String]) -> Result<Value> {
             "uri": format!("{REPOSITORY}/releases/download/v{version}/knative-operator-{version}-linux-{architecture}.tar.gz"),
             "sha256": sha256,
             "bin": "knative-operator",
-            "files": [{"from": "knative-operator", "to": "."}, {"from": "LICENSE", "to": "."}],
+            "files": [{"from": "knative-operator", "to": "."}, {"from": "LICENSE", "to": "."},
+                {"from": "bundle", "to": "."}],
         }));
     }
     Ok(json!({

@@ -65,6 +65,10 @@ fn values<'a>(toggles: impl Iterator<Item = &'a (String, Value)>) -> Value {
     if values["knative_operator"]["fleet"]["enabled"] == true {
         values["knative_operator"]["multicluster"]["enabled"] = json!(true);
     }
+    // `/debug` has the permission of metrics.
+    if values["metrics"]["debug"] == true {
+        values["metrics"]["secure"] = json!(true);
+    }
     values
 }
 

@@ -1,6 +1,7 @@
 //! What GitOps tools see of the states of a fleet: see [`super::gitops`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use knative_operator_fleet::approval::Approved;
@@ -115,6 +116,7 @@ impl Case {
             approvals: &Approved::new(),
             contents: &Revisions,
             now: NOW,
+            installable: OnceLock::new(),
         };
         let clusters: Vec<_> = self.leaving.iter().collect();
         let leavers = Leavers { clusters: &clusters, decision: &self.removal };

@@ -116,6 +116,7 @@ fn identifiers_that_users_rely_on_do_not_change() {
         "diff",
         "preflight",
         "check",
+        "version",
         "versions",
         "images",
         "spoke-role",

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
+mod access;
 mod crds;
 mod differential;
 mod downloads;

@@ -130,7 +130,7 @@ fn unknown_names_are_reported_with_nearest() {
         "warning: KnativeServing serving: spec.workloads[0].name: the release has no workload called \"contoller\"; the nearest is \"controller\"\n",
         "warning: KnativeServing serving: spec.services[0].name: the release has no Service called \"webhok\"; the nearest is \"webhook\"\n",
         "warning: KnativeServing serving: spec.registry.override.kontroller: the release has no container, workload/container, environment variable or cached image called \"kontroller\"; the nearest is \"controller\"\n",
-        "warning: KnativeServing serving: spec.replica: unknown field; the API server drops it; the nearest is ",
+        "warning: KnativeServing serving: spec.replica: unknown field; the API server drops it\n",
         "warning: KnativeServing serving: spec.confg: unknown field; the API server drops it; the nearest is config\n",
     ] {
         assert!(text.contains(expected), "{text}");

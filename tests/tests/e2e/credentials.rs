@@ -147,7 +147,7 @@ fn credential_is_given_to_profiles_and_servers_of_its_secret() {
         restrict(&hub, &mut product).await?;
         refused(&hub, &old, "CredentialNotBound", "names no ClusterProfile, as the operator requires").await?;
         for one in [&of_tenant, &old_of_tenant] {
-            refused(&hub, one, "ClusterProfileNotPermitted", "doesn't list namespace tenant").await?;
+            refused(&hub, one, "ClusterProfileNotPermitted", "namespace tenant is not permitted").await?;
         }
         hub.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>(), "").await?;
         resolved(&hub, &old).await?;

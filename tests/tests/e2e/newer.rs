@@ -184,12 +184,11 @@ async fn approvals(site: &mut Site, schema: &Value) -> Result<String> {
     Ok(revision)
 }
 
-/// A rollout fails after the `revision` before it was replaced by one of a newer version. The
-/// cluster keeps what it has until the revision is readable.
+/// A rollout fails after the `revision` before it was replaced by one of a newer version. The fleet
+/// stops, and names the field; the cluster keeps what it has until the revision is readable.
 async fn revisions(site: &mut Site, revision: &str, schema: &Value) -> Result<()> {
     const DEADLINE: &str = "/spec/rollout/stages/0/progressDeadlineSeconds";
     const MANIFESTS: &str = "/spec/eventing/spec/additionalManifests";
-    set(&site.hub, PROD.path, DEADLINE, Some(&json!(4))).await?;
     set(&site.hub, PROD.path, MANIFESTS, Some(&json!([{"URL": "none/there.yaml"}]))).await?;
     let waiting = status(&site.hub, "awaiting approval", |s| awaits(s, "canary")).await?;
     let failing = waiting.update_revision.unwrap_or_default();
@@ -198,9 +197,13 @@ async fn revisions(site: &mut Site, revision: &str, schema: &Value) -> Result<()
     let schema = json!({"type": "object", "properties": {"data": schema["properties"]["spec"]}});
     let mut all = newer(&original, &schema).into_iter();
     let newer = all.find(|newer| newer.change == Change::Value).ok_or("no enum")?;
-    replace(site, &folder, &newer.value).await?;
     approve_as_recorded(&site.hub, &failing, "canary").await?;
-    status(&site.hub, "rolled back", |s| has(s, "Progressing", "RolledBack")).await?;
+    site.has_revision("prod-a-", &failing).await?;
+    replace(site, &folder, &newer.value).await?;
+    let stopped = status(&site.hub, "stopped", |s| has(s, "Progressing", "ClustersUnknown")).await?;
+    let mut messages = stopped.conditions.iter().filter_map(|condition| condition.message.as_deref());
+    assert!(messages.any(|message| message.contains(&format!("{revision} of this fleet can't be read: data"))));
+    set(&site.hub, PROD.path, DEADLINE, Some(&json!(4))).await?;
     site.is_unchanged(&["prod-a-", "controllerrevisions."], &newer.to_string()).await?;
     assert_eq!(site.child("prod-a-").await?.annotations().get(FLEET_REVISION), Some(&failing), "{newer}");
 

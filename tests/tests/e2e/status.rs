@@ -31,6 +31,14 @@ fn status_and_wait_show_progress_problems_and_remedies() {
         let (code, text, hint) = command(&config, &["status", "-n", place]).await?;
         assert_eq!((code, text.as_str()), (Some(0), "No KnativeServing, KnativeEventing or KnativeFleet.\n"));
         assert!(hint.contains("Use --all-namespaces (-A)"), "{hint}");
+        let (code, text, warnings) = command(&config, &["version", "-o", "json"]).await?;
+        assert_eq!((code, warnings.as_str()), (Some(0), ""), "{text}");
+        let value: Value = serde_json::from_str(&text)?;
+        let (version, server) = (env!("CARGO_PKG_VERSION"), &value["server"]);
+        for found in [&value["client"], &server["operator"], &server["webhook"]] {
+            assert_eq!(found["version"], version, "{text}");
+        }
+        assert_eq!(server["chart"], version, "{text}");
 
         // A problem that does not end by itself: `wait` fails soon, with the remedy.
         let lost = serving(place, "lost", Some("nowhere"), &fleet.releases);

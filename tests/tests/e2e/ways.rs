@@ -142,6 +142,14 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
                 "proxy-socks",
                 base("secretreader", &|c| c["proxy-url"] = json!(format!("socks5://{}", proxies.2.address))),
             ),
+            (
+                "chain",
+                base("secretreader", &|c| {
+                    // The certificate of the server, and its authority.
+                    let chain = format!("{}{}", read("server.crt").unwrap(), spoke.authority());
+                    c["certificate-authority-data"] = json!(BASE64_STANDARD.encode(chain));
+                }),
+            ),
             ("server-name", base("secretreader", &|c| c["tls-server-name"] = json!("kubernetes.default.svc"))),
             (
                 "insecure",

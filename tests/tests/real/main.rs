@@ -6,9 +6,13 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
+mod air_gap;
 mod beside;
 mod canary;
 mod compare;
+#[path = "../e2e/document.rs"]
+#[allow(dead_code, clippy::unused_async)] // these tests use a part of it
+mod document;
 mod eventing;
 mod faults;
 mod fleet;

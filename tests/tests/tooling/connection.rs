@@ -50,7 +50,7 @@ fn unreachable_api_server_is_named_with_its_context_and_no_credentials() {
     let difference = diff(folder.path());
     let difference: Vec<&str> = difference.iter().map(String::as_str).collect();
     let bundle = tools::project().join("tests/release").display().to_string();
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 10] = [
         &difference,
         &["status"],
         &["wait", "knativeserving/a"],
@@ -60,6 +60,7 @@ fn unreachable_api_server_is_named_with_its_context_and_no_credentials() {
         &["ui", "--no-open"],
         &["fleet", "status", "a"],
         &["fleet", "history", "a"],
+        &["version"],
     ];
     for arguments in commands {
         let output =

@@ -30,10 +30,12 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     // An API server without the operator.
     let server = Server::start(&authority, |_, _| Answer::not_found()).unwrap();
     let url = server.url("");
-    let config = kubeconfig("prod", &url, &authority.pem(), "default", &User::Token("token"));
+    let pem = authority.pem();
+    let config = kubeconfig("prod", &url, &pem, "default", &User::Token("token"));
     let releases = tools::project().join("tests/release").display().to_string();
     for (name, text) in [
         ("kubeconfig", config.as_str()),
+        ("ca.crt", pem.as_str()),
         ("serving.yaml", SERVING),
         ("namespace.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: n}}"),
         ("broken.yaml", "{"),
@@ -47,7 +49,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     let cluster = format!("cluster: {url} (context prod, kubeconfig)");
     let bundle = "cannot read /none/knative-serving: No such file or directory (os error 2); \
                   --releases must name a release bundle";
-    let table: [(&[&str], String); 19] = [
+    let table: [(&[&str], String); 21] = [
         (&["lint"], "the following required arguments were not provided:\n  --filename <FILE>".to_owned()),
         (&["lint", "-f", "none.yaml"], "cannot read none.yaml: No such file or directory (os error 2)".to_owned()),
         (
@@ -104,6 +106,14 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
             ),
         ),
         (
+            &["debug", "--ca-file", "none.crt", "--token-file", "serving.yaml"],
+            "cannot read none.crt: No such file or directory (os error 2)".to_owned(),
+        ),
+        (
+            &["debug", "--ca-file", "serving.yaml", "--token-file", "serving.yaml"],
+            "serving.yaml has no certificate".to_owned(),
+        ),
+        (
             &["fleet", "status"],
             format!(
                 "the API server does not serve knativefleets.operator.knative.dev: the operator is not installed there\n{cluster}"
@@ -115,6 +125,10 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     }
     let (code, text) = error(folder.path(), &["lint", "-f", "broken.yaml"]);
     assert!(code == Some(2) && text.starts_with("error: broken.yaml: unclosed bracket "), "{text}");
+    let unreachable = ["debug", "--ca-file", "ca.crt", "--token-file", "serving.yaml", "--server", "127.0.0.1:1"];
+    let (code, text) = error(folder.path(), &unreachable);
+    let start = "error: cannot reach 127.0.0.1:1: ";
+    assert!(code == Some(2) && text.starts_with(start) && text.contains("Connection refused"), "{text}");
     let (code, text) = error(folder.path(), &["fleet", "status", "a"]);
     let missing = "KnativeFleet default/a does not exist; to list all: knative-operator fleet status -A";
     assert_eq!((code, text), (Some(2), format!("error: {missing}\n{cluster}")));

@@ -6,7 +6,7 @@ use knative_operator_shared::api::KnativeServing;
 use knative_operator_tests::cluster::{Cluster, Setup};
 use knative_operator_tests::product::FLEET;
 use knative_operator_tests::sim::hub::{each, name, profile};
-use knative_operator_tests::{Result, tools, wait};
+use knative_operator_tests::{Result, picture, tools, wait};
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -126,6 +126,12 @@ fn thousand_clusters_are_live_and_smooth() {
         let violations = browser.violations().await?;
         assert!(violations.is_empty(), "{violations:#?}");
         browser.picture("fleet", true).await?;
+        for (name, arguments) in
+            [("status", format!("status -n {PLACE}")), ("fleet-status", format!("fleet status prod -n {PLACE}"))]
+        {
+            let terminal = picture::of_command(&hub.kubeconfig(), name, &arguments).await?;
+            assert!(terminal.contains("canary") && terminal.contains("europe"), "{terminal}");
+        }
 
         changes_are_on_the_screen_soon(&hub, &browser).await?;
         scrolling_is_smooth(&browser).await?;

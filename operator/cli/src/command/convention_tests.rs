@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use super::Args;
 
 /// Commands that talk to an API server as a user.
-const WITH_CLUSTER: [&str; 9] =
-    ["audit", "diff", "fleet", "preflight", "status", "take-over", "ui", "upgrade plan", "wait"];
+const WITH_CLUSTER: [&str; 10] =
+    ["audit", "diff", "fleet", "preflight", "status", "take-over", "ui", "upgrade plan", "version", "wait"];
 /// What commands print.
 const FORMATS: [&str; 4] = ["text", "wide", "json", "yaml"];
 /// What `images` prints besides.
@@ -193,4 +193,5 @@ fn help_says_which_namespace_is_the_default() {
     assert_eq!(named("Namespace. Defaults to that of the context"), of_context);
     let of_diff = "Namespace of resources without one. Defaults to knative-serving and knative-eventing";
     assert_eq!(named(of_diff), ["diff"]);
+    assert_eq!(named("Namespace of the operator. Defaults to knative-operator"), ["version"]);
 }

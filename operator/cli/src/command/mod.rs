@@ -1,12 +1,13 @@
 //! Flags and subcommands: those of the operator itself (the default in a Pod), `render`, `lint`,
-//! `images`, `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit` and
-//! `preflight` against one.
+//! `images`, `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit`, `preflight`
+//! and `version` against one, `debug` against a Pod of the operator.
 
 mod access_args;
 mod audit;
 mod check;
 mod commands;
 mod complete;
+mod debug;
 mod diff;
 mod files;
 mod fleet;
@@ -35,6 +36,7 @@ mod unified;
 mod unknown;
 mod upgrade;
 mod upgrade_fleets;
+mod version;
 mod versions;
 mod wait;
 
@@ -47,6 +49,7 @@ use knative_operator_shared::{crd, fleet_crd};
 
 use self::audit::AuditArgs;
 use self::check::CheckArgs;
+use self::debug::DebugArgs;
 use self::diff::DiffArgs;
 use self::fleet::FleetArgs;
 use self::images::ImagesArgs;
@@ -60,6 +63,7 @@ use self::status::StatusArgs;
 use self::take_over::TakeOverArgs;
 use self::ui::UiArgs;
 use self::upgrade::UpgradeArgs;
+use self::version::VersionArgs;
 use self::versions::VersionsArgs;
 use self::wait::WaitArgs;
 
@@ -134,6 +138,12 @@ enum Command {
     Ui(UiArgs),
     /// Plans, observes and controls rollouts of KnativeFleets.
     Fleet(FleetArgs),
+    /// Prints what an operator does, as JSON: its tasks, watches, connections, Leases, limits and
+    /// fleets, without credentials. Connects to a Pod of the operator, such as by a kubectl
+    /// port-forward; the chart needs the values metrics.secure and metrics.debug.
+    ///
+    /// Exit status: 0 printed, 2 error.
+    Debug(DebugArgs),
     /// Waits until URLs answer with success; `helm test` runs it.
     #[command(hide = true)]
     Check(CheckArgs),
@@ -160,6 +170,12 @@ enum Command {
         /// The folder.
         folder: std::path::PathBuf,
     },
+    /// Prints the versions of the command and, if there is a cluster, of the operator, its webhook
+    /// and its chart, and the newest versions in its release bundle. Warns if they are too far
+    /// apart.
+    ///
+    /// Exit status: 0 printed, 2 error.
+    Version(VersionArgs),
     /// Lists the versions in the release bundle.
     ///
     /// Exit status: 0 printed, 2 error.
@@ -228,6 +244,7 @@ impl Args {
             Some(Command::Upgrade(args)) => upgrade::run(&args),
             Some(Command::Ui(args)) => ui::run(args),
             Some(Command::Wait(args)) => wait::run(&args),
+            Some(Command::Debug(args)) => debug::run(&args),
             Some(Command::Check(args)) => check::run(&args),
             Some(Command::Lint(args)) => lint::run(&args),
             Some(Command::Completions { shell }) => manual::completions(shell),
@@ -235,6 +252,7 @@ impl Args {
             Some(Command::Rules) => rules::run(),
             Some(Command::Permissions) => permissions::run(),
             Some(Command::Commands) => commands::run(),
+            Some(Command::Version(args)) => version::run(&args),
             Some(Command::Versions(args)) => versions::run(args),
             Some(Command::Images(args)) => images::run(&args),
             Some(Command::SpokeRole(args)) => spoke_role::run(&args),

@@ -83,7 +83,7 @@ where
     F: Future<Output = Result<ExitCode, String>>,
 {
     run(async {
-        let connection = user.connect(PROGRAM).await?;
+        let connection = user.connect(PROGRAM).await.map_err(|error| error.to_string())?;
         let server = connection.server.clone();
         command(connection).await.map_err(|error| with_server(error, &server))
     })

@@ -86,9 +86,15 @@ fn mistake(object: &Value) -> Option<Violation> {
         let why = format!("\"{api_version}\" has no {kind}");
         return (api_version != right).then(|| rules::READABLE.at("apiVersion", why, format!("set it to {right}")));
     }
-    let is_own = api_version.split('/').next() == Some(GROUP);
-    let nearest = nearest(kind, KINDS.iter().map(|(kind, _)| *kind)).filter(|_| is_own)?;
-    Some(rules::READABLE.at("kind", format!("{GROUP} has no \"{kind}\""), format!("the nearest is {nearest}")))
+    if api_version.split('/').next() != Some(GROUP) {
+        return None;
+    }
+    let kinds = KINDS.map(|(kind, _)| kind);
+    let fix = match nearest(kind, kinds.into_iter()) {
+        Some(nearest) => format!("the nearest is {nearest}"),
+        None => format!("its kinds are {}", kinds.join(", ")),
+    };
+    Some(rules::READABLE.at("kind", format!("{GROUP} has no \"{kind}\""), fix))
 }
 
 /// A fleet in a file: its name for messages, and the fleet, or why it is invalid.
@@ -185,6 +191,11 @@ mod tests {
                 "operator.knative.dev/v1beta1",
                 "KnativeServng",
                 "kind: operator.knative.dev has no \"KnativeServng\"; the nearest is KnativeServing",
+            ),
+            (
+                "operator.knative.dev/v1beta1",
+                "Pod",
+                "kind: operator.knative.dev has no \"Pod\"; its kinds are KnativeServing, KnativeEventing, KnativeFleet, KnativeFleetApproval",
             ),
             (
                 "operator.knative.dev/v1alpha1",

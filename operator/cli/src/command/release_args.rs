@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use knative_operator_runtime::duration::duration;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
@@ -17,14 +18,33 @@ use knative_operator_render::{RenderError, Settings};
 
 /// Where the image has the release bundle.
 pub const BUNDLE: &str = "/var/run/ko";
+/// Name of the release bundle in the folder of the command.
+const BESIDE: &str = "bundle";
 /// Heading of the flags in the help.
 pub const HEADING: &str = "Release options";
+
+/// Parses the path of a release bundle.
+pub fn bundle_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|given: PathBuf| {
+        let program = std::env::current_exe().unwrap_or_default();
+        located(given, (Path::new(BUNDLE), &program))
+    })
+}
+
+/// The bundle `given`; in place of `default`, if that doesn't exist, the one beside `program`,
+/// where krew installs it.
+fn located(given: PathBuf, (default, program): (&Path, &Path)) -> PathBuf {
+    let beside = program.parent().map(|folder| folder.join(BESIDE));
+    beside.filter(|beside| given == default && !given.is_dir() && beside.is_dir()).unwrap_or(given)
+}
 
 /// Source of releases, and render settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReleaseArgs {
-    /// Path of the release bundle.
-    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING)]
+    /// Path of the release bundle. If the default doesn't exist, it is the folder bundle beside the
+    /// command.
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING,
+        value_parser = bundle_path())]
     pub releases: PathBuf,
     /// Time limit for the download of a manifest from a URL in a spec.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration, help_heading = HEADING)]
@@ -105,5 +125,23 @@ impl ReleaseArgs {
         let release = library.release(resource, version).await?;
         let rendered = knative_operator_render::objects(resource, version, release.objects(), &self.settings())?;
         Ok((rendered, release))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bundle_beside_the_command_replaces_a_default_that_does_not_exist() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let (default, program) = (path("default"), path("bin/program"));
+        let of = |given: &str| located(path(given), (&default, &program));
+        assert_eq!(of("default"), path("default"));
+        std::fs::create_dir_all(path("bin/bundle")).unwrap();
+        assert_eq!((of("default"), of("other")), (path("bin/bundle"), path("other")));
+        std::fs::create_dir(path("default")).unwrap();
+        assert_eq!(of("default"), path("default"));
     }
 }

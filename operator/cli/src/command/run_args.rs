@@ -79,6 +79,10 @@ pub struct RunArgs {
     /// Health and metrics.
     #[command(flatten)]
     pub admin: AdminArgs,
+    /// Serves /debug beside /metrics, to the same users: what the operator does, as JSON. Needs
+    /// --secure-metrics.
+    #[arg(long, env = "ENABLE_DEBUG", requires = "secure_metrics")]
+    pub enable_debug: bool,
     /// Secret in the operator's namespace with the certificate for secure metrics (tls.crt and
     /// tls.key).
     #[arg(long, default_value = "operator-webhook-certs", value_name = "NAME")]

@@ -53,7 +53,8 @@ async fn print_role(args: &SpokeRoleArgs) -> Result<CommandOutput, String> {
     }
     let role = cluster_role(&covered, args.gates).map_err(|error| error.to_string())?;
     warnings.extend(role.warnings);
-    Ok(CommandOutput { text: yaml::write(&role.object)?, warnings, is_data: true })
+    let text = yaml::write(&role.object).map_err(|error| error.to_string())?;
+    Ok(CommandOutput { text, warnings, is_data: true })
 }
 
 impl SpokeRoleArgs {

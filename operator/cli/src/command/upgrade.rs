@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::list;
 use super::output;
-use super::release_args::{BUNDLE, HEADING};
+use super::release_args::{BUNDLE, HEADING, bundle_path};
 use super::table::{row, table};
 use super::upgrade_fleets::{self, fleets, is_owned};
 use knative_operator_release::Bundle;
@@ -45,7 +45,8 @@ struct PlanArgs {
     #[command(flatten)]
     namespaces: Namespaces,
     /// Path of the release bundle of the operator to upgrade to, or to roll back to.
-    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING)]
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING,
+        value_parser = bundle_path())]
     releases: std::path::PathBuf,
 }
 

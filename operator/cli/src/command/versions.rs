@@ -8,15 +8,17 @@ use knative_operator_shared::version::Version;
 use serde_json::json;
 
 use super::output::{CommandOutput, Format, finish};
-use super::release_args::{BUNDLE, HEADING};
+use super::release_args::{BUNDLE, HEADING, bundle_path};
 use super::table::{row, table};
 use knative_operator_release::{Bundle, ReleaseError};
 
 /// Flags of `versions`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct VersionsArgs {
-    /// Path of the release bundle.
-    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING)]
+    /// Path of the release bundle. If the default doesn't exist, it is the folder bundle beside the
+    /// command.
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING,
+        value_parser = bundle_path())]
     releases: std::path::PathBuf,
     /// Output format.
     #[arg(short, long, value_parser = Format::among(&Format::TEXT_OR_VALUE), default_value = "text")]

@@ -6,7 +6,7 @@ fn access(
     reference: &ClusterProfileReference,
     profile: &ClusterProfile,
     providers: &Providers,
-) -> Result<Access, Unresolved> {
+) -> Result<Access, AccessError> {
     super::access(reference, profile, providers, false)
 }
 
@@ -14,7 +14,7 @@ fn access(
 fn server_without_tls_needs_permission() {
     let status = healthy(&json!([{"name": "b", "cluster": {"server": "http://h:8080"}}]));
     let connect = |allows_http| super::access(&reference(), &profile(&status), &file(&json!({})), allows_http);
-    assert!(connect(false).unwrap_err().message.contains("allowHttpServers"));
+    assert_eq!(connect(false).unwrap_err().reason, Reason::ServerWithoutTls);
     assert!(connect(true).unwrap().is_unencrypted());
     let secure = super::access(&reference(), &profile(&healthy(&accessor("b"))), &file(&json!({})), true);
     assert!(!secure.unwrap().is_unencrypted());
@@ -81,7 +81,7 @@ fn each_failure_has_its_reason() {
         (
             healthy(&json!([{"name": "a", "cluster": {"server": "http://h:8080"}}])),
             &two,
-            Reason::RemoteClientCreationFailed,
+            Reason::ServerWithoutTls,
             "is not https",
         ),
         (

@@ -1,28 +1,39 @@
 //! The clusters of fleets.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::Placement;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::fleet::placement::{self, UnknownProperties, dividing_field};
+use knative_operator_shared::fleet::placement_error::{DecisionError, PlacementError};
 use knative_operator_shared::fleet::selector::Traits;
 
 use super::observe::ChildKey;
+use super::selected::Selected;
 use super::store::{FleetKey, Store};
 use knative_operator_cluster_access::profiles::{Profiles, Versions};
 
-/// Clusters, or why they are unknown.
-type Located = Result<Arc<Selected>, String>;
-
-/// Clusters that a fleet selects.
-#[derive(Debug, Default)]
-pub struct Selected {
-    /// In their order.
-    pub clusters: Vec<ClusterProfileReference>,
-    set: HashSet<ClusterProfileReference>,
+/// Why the clusters of a fleet are unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownClusters {
+    /// The selectors don't tell.
+    #[error("spec.placement.{0}")]
+    Placement(PlacementError),
+    /// The hub has no PlacementDecisions.
+    #[error("{}", InventoryKind::PlacementDecision.not_served())]
+    NotServed,
+    /// The decision doesn't tell.
+    #[error(transparent)]
+    Decision(#[from] DecisionError),
+    /// Properties decide about a cluster, and are not known.
+    #[error("{0}")]
+    Properties(UnknownProperties),
 }
+
+/// Clusters, or why they are unknown.
+type Located = Result<Arc<Selected>, UnknownClusters>;
 
 /// What a selection was computed from.
 #[derive(Debug, PartialEq)]
@@ -68,10 +79,7 @@ impl Selections {
         match known.get(&key(fleet)) {
             Some((of, selected)) if *of == basis => selected.clone(),
             _ => {
-                let selected = clusters(fleet, store, profiles).map(|clusters| {
-                    let set = clusters.iter().cloned().collect();
-                    Arc::new(Selected { clusters, set })
-                });
+                let selected = clusters(fleet, store, profiles).map(|clusters| Arc::new(Selected::from(clusters)));
                 known.insert(key(fleet), (basis, selected.clone()));
                 selected
             }
@@ -141,15 +149,19 @@ pub fn selects<'r>(
 }
 
 /// The clusters of the fleet.
-fn clusters(fleet: &KnativeFleet, store: &Store, profiles: &Profiles) -> Result<Vec<ClusterProfileReference>, String> {
+fn clusters(
+    fleet: &KnativeFleet,
+    store: &Store,
+    profiles: &Profiles,
+) -> Result<Vec<ClusterProfileReference>, UnknownClusters> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let clusters = match &fleet.spec.placement.decision {
         None => {
             let traits = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
             let selected = placement::selected(&fleet.spec.placement, namespace, traits);
-            selected.map_err(|why| format!("spec.placement.{why}"))?
+            selected.map_err(UnknownClusters::Placement)?
         }
-        Some(_) if !store.has_decisions() => return Err(InventoryKind::PlacementDecision.not_served()),
+        Some(_) if !store.has_decisions() => return Err(UnknownClusters::NotServed),
         Some(decision) => {
             let of = decision.namespace.as_deref().unwrap_or(namespace);
             placement::decided(decision, of, store.decisions.values())?
@@ -158,6 +170,6 @@ fn clusters(fleet: &KnativeFleet, store: &Store, profiles: &Profiles) -> Result<
     let traits = clusters.iter().filter_map(|cluster| Some((cluster, Traits::of(Some(profiles.get(cluster)?)))));
     match UnknownProperties::find(&fleet.spec, traits) {
         None => Ok(clusters),
-        Some(unknown) => Err(unknown.to_string()),
+        Some(unknown) => Err(UnknownClusters::Properties(unknown)),
     }
 }

@@ -70,8 +70,7 @@ impl<'a> Contents<'a> {
     }
 
     /// Forgets what was computed for revisions that are gone, and for others than `clusters`.
-    pub fn forget_others(&self, clusters: &[ClusterProfileReference]) {
-        let clusters: HashSet<_> = clusters.iter().collect();
+    pub fn forget_others(&self, clusters: &HashSet<ClusterProfileReference>) {
         self.cache().retain(|cluster, known| {
             known.contents.retain(|(revision, ..)| self.revisions.contains_key(revision.as_str()));
             clusters.contains(cluster)
@@ -130,7 +129,11 @@ impl member::Contents for Contents<'_> {
 
     fn is_known(&self, revision: &str, cluster: &ClusterProfileReference) -> bool {
         let profile = self.profiles.get(cluster).map(Arc::as_ref);
-        self.revisions.get(revision).is_some_and(|data| are_known(&data.overrides, profile))
+        self.revisions.get(revision).is_some_and(|data| {
+            // A template that an override makes unreadable is none that the revision lacks.
+            let mut components = data.components();
+            are_known(&data.overrides, profile) && components.all(|one| self.of(revision, cluster, one).is_some())
+        })
     }
 
     fn versions(&self, component: Component) -> &[Version] {
@@ -212,7 +215,7 @@ mod tests {
             assert!(both.of("old", cluster, Component::Serving).is_some());
             assert!(both.of("new", cluster, Component::Serving).is_some());
         }
-        contents(&["new"]).forget_others(&clusters[..1]);
+        contents(&["new"]).forget_others(&HashSet::from([clusters[0].clone()]));
         let cache = cache.lock().unwrap();
         let known: Vec<_> = cache[&clusters[0]].contents.iter().map(|(revision, ..)| revision.as_str()).collect();
         assert_eq!((cache.len(), known), (1, vec!["new"]));

@@ -15,6 +15,7 @@ use kube::Client;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::publish::publish;
+use super::selected::Selected;
 use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
@@ -55,13 +56,12 @@ impl Unselected {
     }
 }
 
-/// The clusters with resources that are not among `clusters`, which the fleet selects.
-pub fn unselected(children: &Children, clusters: &[ClusterProfileReference], profiles: &Profiles) -> Unselected {
-    let clusters: HashSet<_> = clusters.iter().collect();
+/// The clusters with resources that are not among those that the fleet has `selected`.
+pub fn unselected(children: &Children, selected: &Selected, profiles: &Profiles) -> Unselected {
     let mut unselected = Unselected::default();
     let (mut staying, mut leaving) = (HashSet::new(), HashSet::new());
     for ((cluster, _), resource) in children.own.iter().filter(|(_, resource)| !resource.is_terminating()) {
-        match (clusters.contains(cluster), profiles.contains_key(cluster)) {
+        match (selected.set.contains(cluster), profiles.contains_key(cluster)) {
             (true, _) => staying.extend(installed_on(resource)),
             (false, true) => {
                 leaving.extend(installed_on(resource));

@@ -45,7 +45,7 @@ fn only_installations_stay() {
     let selected = ["a", "b", "c", "d", "e", "f", "g"].map(reference);
     let profile = Arc::new(ClusterProfile::new("a", ClusterProfileSpec::default()));
     let profiles = children.own.keys().map(|(cluster, _)| (cluster.clone(), Arc::clone(&profile))).collect();
-    let unselected = unselected(&children, &selected, &profiles);
+    let unselected = unselected(&children, &Selected::from(selected.to_vec()), &profiles);
     assert_eq!((unselected.staying, unselected.leaving.len()), (2, 2));
 }
 

@@ -20,6 +20,7 @@ mod reconcile;
 mod removals;
 mod repairs;
 mod revisions;
+mod selected;
 mod selected_properties;
 mod state;
 mod store;
@@ -92,6 +93,7 @@ pub async fn run(cx: Arc<Context>) {
             }
             exists
         });
+        cx.diagnostics.keep_fleets(|key| store.fleets.contains_key(key));
         due.retain(|key, _| store.fleets.contains_key(key));
         selections.retain(|key| store.fleets.contains_key(key));
         let soon = rest.next(now);
@@ -135,6 +137,7 @@ pub async fn run(cx: Arc<Context>) {
                 Next::After(delay) => Some(delay),
                 Next::Retry => Some(RETRY),
             };
+            cx.diagnostics.passed(&key, spent, delay);
             let before = selections.unpermitted.insert(key.clone(), state.unpermitted.clone()).unwrap_or_default();
             if before != state.unpermitted {
                 // Others may have what this fleet may not.

@@ -11,6 +11,7 @@ use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
 use serde_json::Value;
 
 use super::contents::Contents;
+use super::selected::Selected;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::child;
 use knative_operator_fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
@@ -39,13 +40,13 @@ impl Children {
         Self { own: own.collect(), others: HashMap::new() }
     }
 
-    /// Adds the other resources of the hub that use `clusters`, which `fleet` selects, and those of
-    /// its own resources. Those of `clusters` that it may adopt become its own.
-    pub fn add_others(&mut self, fleet: &KnativeFleet, clusters: &[ClusterProfileReference], registry: &Registry) {
-        let selected: HashSet<_> = clusters.iter().collect();
-        let left: BTreeSet<_> = self.own.keys().map(|(cluster, _)| cluster).filter(|c| !selected.contains(c)).collect();
+    /// Adds the other resources of the hub that use the clusters that `fleet` has `selected`, and
+    /// those of its own resources. Those of selected clusters that it may adopt become its own.
+    pub fn add_others(&mut self, fleet: &KnativeFleet, selected: &Selected, registry: &Registry) {
+        let own = self.own.keys().map(|(cluster, _)| cluster);
+        let left: BTreeSet<_> = own.filter(|cluster| !selected.set.contains(*cluster)).collect();
         let others = &mut self.others;
-        registry.for_each_on(clusters.iter().chain(left), |cluster, resource| {
+        registry.for_each_on(selected.clusters.iter().chain(left), |cluster, resource| {
             if is_owned(fleet, resource) {
                 return;
             }
@@ -56,7 +57,7 @@ impl Children {
         });
         let adopted = self.others.iter().filter(|(key, other)| {
             let is_free = !other.is_terminating() && child::is_adoptable(fleet, other);
-            is_free && selected.contains(&key.0) && !self.own.contains_key(*key)
+            is_free && selected.set.contains(&key.0) && !self.own.contains_key(*key)
         });
         for key in adopted.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.own.extend(self.others.remove_entry(&key));
@@ -299,7 +300,7 @@ mod tests {
         let clusters = ["a", "b", "c", "d"]
             .map(|name| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() });
         let mut children = Children::of(&fleet, &registry);
-        children.add_others(&fleet, &clusters, &registry);
+        children.add_others(&fleet, &Selected::from(clusters.to_vec()), &registry);
         let own: Vec<_> = children.own.values().map(|resource| resource.name()).collect();
         assert_eq!(own, ["own", "free"]);
         let others: BTreeSet<_> = children.others.values().map(|resource| resource.name()).collect();

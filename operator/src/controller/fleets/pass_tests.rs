@@ -10,13 +10,14 @@ use knative_operator_cluster_access::connections::Connections;
 use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::secret::SecretReader;
 use knative_operator_objects::Hub;
+use knative_operator_overview::unresolved::ANNOTATIONS;
 use knative_operator_release::{Bundle, Downloads, HostPolicy, Library};
 use knative_operator_render::Settings;
 use knative_operator_rules as rules;
 use knative_operator_runtime::fence::Fence;
 use knative_operator_runtime::install_crypto;
 use knative_operator_shared::api::{ClusterProfile, Component, Knative};
-use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_LEFT_AT};
+use knative_operator_shared::label::{FIELD_MANAGER, FLEET_FINALIZER, FLEET_LEFT_AT};
 use kube::Client;
 use kube::client::Body;
 use prometheus_client::registry::Registry as Exported;
@@ -32,6 +33,7 @@ use crate::controller::events::Events;
 use crate::controller::hub_changes::HubChanges;
 use crate::controller::registry::Registry;
 use crate::controller::render_cache::RenderCache;
+use crate::diagnostics::Diagnostics;
 use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
@@ -101,7 +103,9 @@ fn accepted(fleets: &[Value], method: &Method, path: &str, body: &Value) -> Valu
 fn context(hub: &Client) -> (Arc<Context>, Exported) {
     install_crypto();
     let (metrics, exported) = Metrics::registered();
-    let secrets = SecretReader { hub: hub.clone(), namespace: "n".to_owned(), requires_binding: true };
+    let (namespace, program) = ("n".to_owned(), FIELD_MANAGER);
+    let secrets =
+        SecretReader { hub: hub.clone(), namespace, requires_binding: true, annotations: ANNOTATIONS, program };
     let fetcher = CredentialFetcher { secrets, timeout: LIMIT, metrics: Arc::new(metrics.clone()) };
     let library = Library {
         bundle: Bundle::in_memory(PathBuf::new(), BTreeMap::new()),
@@ -119,7 +123,7 @@ fn context(hub: &Client) -> (Arc<Context>, Exported) {
         allows_http_servers: false,
         rendered: RenderCache::default(),
         profiles: ClusterProfiles::default(),
-        connections: Connections::new(fetcher, Fence::default()),
+        connections: Connections::new(fetcher, Fence::default().gate()),
         registry: Registry::default(),
         manages_fleets: true,
         installs_locally: false,
@@ -129,6 +133,7 @@ fn context(hub: &Client) -> (Arc<Context>, Exported) {
         go_operator: GoOperator::default(),
         events: Events::start(hub.clone(), "operator".to_owned()),
         metrics,
+        diagnostics: Diagnostics::default(),
         poll_interval: LIMIT,
         shards: 1,
         reconcile_permits: ReconcilePermits::new(1),
@@ -224,6 +229,50 @@ async fn refused_deletion_keeps_neither_the_status_nor_other_clusters() {
     let conditions = status["conditions"].as_array().unwrap();
     let pending = conditions.iter().find(|condition| condition["type"] == "RemovalPending").unwrap();
     assert!(pending["status"] == "True" && pending["message"].as_str().unwrap().contains("n/b"), "{pending}");
+}
+
+#[tokio::test]
+async fn cluster_that_left_in_an_outage_is_not_removed() {
+    let (hub, mut requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
+    let (cx, _) = context(&hub);
+    let lost = json!({"metadata": {"name": "b", "namespace": "n"}, "spec": {},
+        "status": {"conditions": [{"type": "ControlPlaneHealthy", "status": "Unknown"}]}});
+    cx.profiles.reset(Vec::from([profile("a", "prod"), serde_json::from_value(lost).unwrap()]));
+    cx.registry.set(resource("b"));
+    let stored = StoredFleet { fleet: serde_json::from_value(fleet("prod")).unwrap(), unreadable: None };
+    let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+    Box::pin(reconcile::reconcile(&cx, &store, &stored, &selections, &mut state)).await;
+    let mut received = Vec::new();
+    while let Ok(request) = requests.try_recv() {
+        received.push(request);
+    }
+    assert!(received.iter().all(|(method, ..)| *method != Method::DELETE), "{received:#?}");
+    // Its grace period, which was over, begins when it is available.
+    let record = received.iter().find(|(_, path, _)| path.ends_with("/knativeservings/b"));
+    let annotations = record.map(|(.., body)| &body["metadata"]["annotations"]).unwrap();
+    assert_eq!(annotations.get(FLEET_LEFT_AT), Some(&Value::Null));
+    let (.., body) = received.iter().rev().find(|request| publishes(request, "prod")).unwrap();
+    let conditions = body["status"]["conditions"].as_array().unwrap();
+    let pending = conditions.iter().find(|condition| condition["type"] == "RemovalPending").unwrap();
+    assert_eq!((&pending["status"], &pending["reason"]), (&json!("True"), &json!("Unavailable")), "{pending}");
+    assert!(pending["message"].as_str().unwrap().contains("n/b"), "{pending}");
+}
+
+#[tokio::test]
+async fn no_time_passes_in_passes_that_do_not_know_the_clusters() {
+    let (hub, _requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
+    let (cx, _) = context(&hub);
+    let mut invalid: KnativeFleet = serde_json::from_value(fleet("prod")).unwrap();
+    invalid.spec.serving = None;
+    let valid = serde_json::from_value(fleet("prod")).unwrap();
+    let [valid, invalid] = [valid, invalid].map(|fleet| StoredFleet { fleet, unreadable: None });
+    let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+    // ClusterProfiles are not listed yet; then the spec is invalid, for a moment.
+    for (stored, is_known) in [(&valid, false), (&valid, true), (&invalid, false), (&valid, true)] {
+        Box::pin(reconcile::reconcile(&cx, &store, stored, &selections, &mut state)).await;
+        assert_eq!(state.unknown_since.is_none(), is_known);
+        cx.profiles.reset(Vec::from([profile("a", "prod")]));
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! about.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
@@ -12,7 +13,7 @@ use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::label::AUTHOR;
 
 use super::observe::Children;
-use crate::controller::author::Authors;
+use crate::controller::author::{Authors, Unasked};
 
 /// Time for which a permission is kept while clusters wait for their turn.
 const PERMITTED: Duration = Duration::from_secs(10);
@@ -29,7 +30,7 @@ const CONCURRENCY: usize = 16;
 #[derive(Debug, Default)]
 pub struct Answers {
     author: Option<User>,
-    known: HashMap<Permission, (Result<bool, String>, Instant)>,
+    known: HashMap<Permission, (Result<bool, Arc<Unasked>>, Instant)>,
 }
 
 impl Answers {
@@ -62,7 +63,7 @@ impl Answers {
         let namespaces: BTreeSet<&str> = new.iter().map(|cluster| cluster.namespace.as_str()).collect();
         self.ask(authors, &author, namespaces.into_iter().map(|namespace| Permission::to_use(namespace, ""))).await;
         let is_open = |of: &Self, cluster: &ClusterProfileReference| {
-            of.answer(&Permission::to_use(&cluster.namespace, "")) == Ok(true)
+            matches!(of.answer(&Permission::to_use(&cluster.namespace, "")), Ok(true))
         };
         let rest: Vec<&ClusterProfileReference> = new.into_iter().filter(|cluster| !is_open(self, cluster)).collect();
         let by_name = |cluster: &ClusterProfileReference| Permission::to_use(&cluster.namespace, &cluster.name);
@@ -72,7 +73,7 @@ impl Answers {
             let why = match self.answer(&permission) {
                 Ok(true) => return None,
                 Ok(false) => message(fleet, &author, &permission),
-                Err(why) => why,
+                Err(why) => why.to_string(),
             };
             Some((cluster.clone(), why))
         });
@@ -85,7 +86,7 @@ impl Answers {
         (!self.known.is_empty()).then_some(if is_unknown { RETRY } else { REFUSED })
     }
 
-    fn answer(&self, permission: &Permission) -> Result<bool, String> {
+    fn answer(&self, permission: &Permission) -> Result<bool, Arc<Unasked>> {
         self.known.get(permission).map_or(Ok(false), |(answer, _)| answer.clone())
     }
 
@@ -103,7 +104,7 @@ impl Answers {
     async fn ask(&mut self, authors: &Authors, author: &User, permissions: impl Iterator<Item = Permission>) {
         let unknown: Vec<Permission> = permissions.filter(|permission| !self.known.contains_key(permission)).collect();
         let asked = stream::iter(unknown).map(async |permission| {
-            let answer = authors.is_allowed(author, &permission).await.map_err(|error| error.to_string());
+            let answer = authors.is_allowed(author, &permission).await.map_err(Arc::new);
             (permission, (answer, Instant::now()))
         });
         self.known.extend(asked.buffer_unordered(CONCURRENCY).collect::<Vec<_>>().await);
@@ -132,7 +133,7 @@ fn message(fleet: &KnativeFleet, author: &User, permission: &Permission) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use http::{Request, Response};
     use kube::Client;

@@ -1,7 +1,7 @@
 //! One pass over a fleet: observe, decide, write.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,7 @@ use knative_operator_rules::authorization::fleet_users;
 use knative_operator_rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::content;
-use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
+use knative_operator_shared::fleet::stage::{InvalidStages, REMOVAL, Stages};
 use knative_operator_shared::label::{CHANGED_BY, FLEET_VERSION, GROUP};
 use serde_json::{Value, json};
 
@@ -20,15 +20,15 @@ use super::gates::{self, Measuring, StageGates};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, used};
-use super::state::{FleetState, Next, REFUSED_RETRY, RETRY, uptime};
+use super::revisions::{components, delete_obsolete, of, own_revisions, record, resolved, unreadable, used};
+use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
 use super::{apply, leave, withheld};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use knative_operator_fleet::absence::Gone;
-use knative_operator_fleet::approval::{self, Approved, Rollout};
+use knative_operator_fleet::approval;
 use knative_operator_fleet::child;
 use knative_operator_fleet::decision::Input;
 use knative_operator_fleet::gone;
@@ -89,23 +89,27 @@ async fn pass(
     }
     let stages = match stages_of(stored) {
         Ok(stages) => stages,
-        Err(message) => {
-            let status = status::invalid(&state.stored_status(fleet), meta.generation, &message, now());
+        Err(invalid) => {
+            state.lose_clusters(uptime());
+            let status = status::invalid(&state.stored_status(fleet), meta.generation, &invalid.to_string(), now());
             return publish(cx, fleet, state, status).await;
         }
     };
     let without_finalizer = withheld::keep_finalizer(cx, fleet).await?;
-    let located = cx
-        .profiles
-        .all()
-        .map_err(|error| error.to_string())
-        .and_then(|(versions, all)| Ok((selections.of(fleet, store, (versions, &all))?, versions, all)));
+    let located = cx.profiles.all().map_err(|error| error.to_string()).and_then(|(versions, all)| {
+        let selected = selections.of(fleet, store, (versions, &all)).map_err(|error| error.to_string())?;
+        Ok((selected, versions, all))
+    });
     let (selected, profile_versions, all_profiles) = match located {
         Ok(located) => located,
         Err(message) => return stop(cx, fleet, state, &message).await,
     };
+    if let Some(message) = unreadable(store, fleet, &children, &state.stored_status(fleet)) {
+        return stop(cx, fleet, state, &message).await;
+    }
+    state.find_clusters(uptime());
     let clusters = &selected.clusters;
-    children.add_others(fleet, clusters, &cx.registry);
+    children.add_others(fleet, &selected, &cx.registry);
 
     let versions =
         Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
@@ -127,10 +131,11 @@ async fn pass(
     let components =
         components(&children, &contents.revisions, &used(&children, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
-    let unselected = leave::unselected(&children, clusters, &all_profiles);
+    let unselected = leave::unselected(&children, &selected, &all_profiles);
     let observed = clusters.iter().chain(unselected.gone().map(|(cluster, _)| cluster));
     let claims = selections.claims(fleet, store, (profile_versions, &all_profiles), &observed);
-    let concerned: HashSet<_> = observed.chain(children.own.keys().map(|(cluster, _)| cluster)).cloned().collect();
+    let others = unselected.gone().map(|(cluster, _)| cluster).chain(children.own.keys().map(|(cluster, _)| cluster));
+    let others: HashSet<_> = others.filter(|cluster| !selected.set.contains(*cluster)).cloned().collect();
     let shared = shared(&children, clusters);
     let observation = Observation {
         fleet,
@@ -154,14 +159,13 @@ async fn pass(
     let stage_gates = gates::of_stages(&fleet.spec.rollout);
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
-    let rollout = (update.as_str(), current, since);
-    let members = members(&observation, all, (rollout, generation), &stage_gates, state);
-    state.forget_others(clusters, &children);
+    let members = members(&observation, all, (update.as_str(), current, since), &stage_gates, state);
+    state.forget_others(&selected.set, &children);
 
     let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
     let has_failed = failed.contains(&update);
     stored_status.failed_revisions = Some(failed);
-    let approvals = approved(store, fleet, &digest, since);
+    let approvals = store.approved(fleet, &digest, since);
     let pause = fleet_users::describe(|name| Some(meta.annotations.as_ref()?.get(name)?.as_str()));
     let input = Input {
         stages: &stages,
@@ -171,13 +175,14 @@ async fn pass(
         current,
         update: &update,
         has_failed,
-        generation,
+        generation: approval::of_failures(since),
         on_failure: fleet.spec.rollout.on_failure,
         is_paused: fleet.spec.rollout.paused,
         pause: &pause,
         approvals: &approvals,
         contents: &contents,
         now: now(),
+        installable: OnceLock::new(),
     };
     let decision = withheld::decide(&input, withheld.as_ref());
     state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
@@ -188,7 +193,8 @@ async fn pass(
     let (measured, next_gate) = measuring.advance(cx, &mut state.gates);
     measured.iter().for_each(|cluster| state.timers.suspend(cluster));
     let written = apply::write_all(cx, &observation, &input, &decision, state).await;
-    let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
+    let counting = &input.counting();
+    let installed = Installed { children: &children, unselected: &unselected, counting, profiles: &all_profiles };
     let approved = |name: &str| approvals.contains_key(&(name.to_owned(), REMOVAL.to_owned()));
     let Removals { decision: removal, mut failed, is_partial } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;
@@ -205,9 +211,9 @@ async fn pass(
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
     failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);
     let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);
-    contents.forget_others(clusters);
+    contents.forget_others(&selected.set);
     drop(contents);
-    (state.contents, state.clusters) = (cache, Some(concerned));
+    (state.contents, state.clusters) = (cache, Some(Clusters { selected: Arc::clone(&selected), others }));
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty() || withheld.is_some()).then_some(REFUSED_RETRY);
@@ -225,15 +231,16 @@ async fn pass(
 }
 
 /// The clusters among `all` that count, in the rollout of a revision after another one since a
-/// generation of the fleet, which now has another one.
+/// generation of the fleet.
 fn members<'c>(
     observation: &Observation<'_>,
     all: impl Iterator<Item = (&'c ClusterProfileReference, Option<Gone>)>,
-    ((update, current, since), generation): ((&str, Option<&str>, i64), i64),
+    (update, current, since): (&str, Option<&str>, i64),
     gates: &[Arc<StageGates>],
     state: &mut FleetState,
 ) -> Vec<Member> {
     let (contents, skipped) = (observation.contents, child::skipped(update, since));
+    let generation = approval::of_failures(since);
     let mut members = Vec::new();
     for (cluster, gone) in all {
         let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
@@ -249,8 +256,8 @@ fn members<'c>(
     members
 }
 
-/// How long `member` has been in its state, in the rollout of a revision after another one to the
-/// fleet in a generation.
+/// How long `member` has been in its state, in the rollout of a revision after another one that
+/// records failures with a generation.
 fn observe(
     member: &Member,
     (update, current, generation): (&str, Option<&str>, i64),
@@ -278,6 +285,7 @@ async fn mark_failed(
 
 /// Reports with `message` that the clusters are not known. Nothing is written for them.
 async fn stop(cx: &Context, fleet: &KnativeFleet, state: &mut FleetState, message: &str) -> Result<Next, WriteError> {
+    state.lose_clusters(uptime());
     let status = status::unknown(&state.stored_status(fleet), fleet.metadata.generation, message, now());
     publish(cx, fleet, state, status).await
 }
@@ -294,23 +302,34 @@ fn requested_by(fleet: &KnativeFleet, old: &KnativeFleetStatus, new: &KnativeFle
     user.filter(|_| is_changed).map(|user| fleet_users::shown(user))
 }
 
-/// The stages of a fleet that can be rolled out, or why it can't.
-fn stages_of(stored: &StoredFleet) -> Result<Stages, String> {
-    if let Some(unreadable) = &stored.unreadable {
-        return Err(leave::describe(unreadable, &stored.fleet));
-    }
-    check(&stored.fleet)?;
-    Stages::of(&stored.fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))
+/// Why a fleet can't be rolled out.
+#[derive(Debug, thiserror::Error)]
+enum InvalidFleet {
+    /// This version can't read it; with what that means for its clusters.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It violates rules that a rollout needs.
+    #[error("{}", joined(.0))]
+    Violations(Vec<Violation>),
+    #[error(transparent)]
+    Stages(#[from] InvalidStages),
 }
 
-/// Checks whether `fleet` can be rolled out.
-fn check(fleet: &KnativeFleet) -> Result<(), String> {
-    let mut violations = validate_fleet(fleet, &FleetContext::default());
-    violations.retain(|violation| REQUIRED_OF_FLEETS.contains(&violation.rule));
-    if violations.is_empty() {
-        return Ok(());
+fn joined(violations: &[Violation]) -> String {
+    violations.iter().map(Violation::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The stages of a fleet that can be rolled out, or why it can't.
+fn stages_of(stored: &StoredFleet) -> Result<Stages, InvalidFleet> {
+    if let Some(unreadable) = &stored.unreadable {
+        return Err(InvalidFleet::Unreadable(leave::describe(unreadable, &stored.fleet)));
     }
-    Err(violations.iter().map(Violation::to_string).collect::<Vec<_>>().join("; "))
+    let mut violations = validate_fleet(&stored.fleet, &FleetContext::default());
+    violations.retain(|violation| REQUIRED_OF_FLEETS.contains(&violation.rule));
+    if !violations.is_empty() {
+        return Err(InvalidFleet::Violations(violations));
+    }
+    Ok(Stages::of(&stored.fleet.spec.rollout)?)
 }
 
 fn now() -> Timestamp {
@@ -354,16 +373,6 @@ async fn uncounted(
     state.unpermitted = unpermitted.keys().cloned().collect();
     uncounted.extend(unpermitted.into_iter().map(|(cluster, why)| (cluster, (NOT_PERMITTED, why))));
     uncounted
-}
-
-/// The revisions and stages of `fleet` that are approved: it rolls `digest` out since a generation.
-fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> Approved {
-    let meta = &fleet.metadata;
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), of_uid(fleet));
-    let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-    let rollout = Rollout { fleet: name, uid, created, digest, since };
-    let all = store.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
-    rollout.approved(all.map(|(_, approval)| approval))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::label::FLEET_LEFT_AT;
 
 use super::leave::{self, Unselected};
@@ -15,6 +16,8 @@ use super::observe::Children;
 use super::state::{FleetState, uptime};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
+use knative_operator_cluster_access::profiles::Profiles;
+use knative_operator_fleet::child;
 use knative_operator_fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, are_left, recorded};
 
 /// What was done, and the first write that failed.
@@ -35,6 +38,8 @@ pub struct Installed<'a> {
     pub unselected: &'a Unselected,
     /// Those that count in the rollout, and stay until it ends.
     pub counting: &'a BTreeSet<ClusterProfileReference>,
+    /// The ClusterProfiles.
+    pub profiles: &'a Profiles,
 }
 
 /// Advances the removal of the unselected clusters.
@@ -46,14 +51,16 @@ pub async fn advance(
     state: &mut FleetState,
     is_approved: impl Fn(&str) -> bool,
 ) -> Removals {
-    let Installed { children, unselected, counting } = *installed;
+    let Installed { unselected, children, counting, .. } = *installed;
     let removal = &fleet.spec.removal;
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
     let (before, now) = (status.removals.clone().unwrap_or_default(), Timestamp::now());
     let left_at = |resource: &Knative| recorded(resource.annotation(FLEET_LEFT_AT)?, &before, now);
-    let mut leaving = leaving(children, &unselected.leaving, fleet.spec.rollout.paused, state, left_at);
-    // A protected resource can be orphaned.
-    leaving.values_mut().for_each(|one| one.is_protected &= removal.policy == RemovalPolicy::Delete);
+    let mut leaving = leaving(installed, fleet.spec.rollout.paused, state, left_at);
+    // A protected resource can be orphaned, and one of a cluster that is not available.
+    for one in leaving.values_mut().filter(|_| removal.policy == RemovalPolicy::Orphan) {
+        (one.is_protected, one.is_unavailable) = (false, false);
+    }
     let passed = uptime();
     let elapsed = state.budget.observe(&before, are_left(&leaving, &before), passed);
     let input = RemovalInput {
@@ -81,31 +88,38 @@ pub async fn advance(
 }
 
 fn leaving(
-    children: &Children,
-    clusters: &BTreeSet<ClusterProfileReference>,
+    installed: &Installed<'_>,
     is_paused: bool,
     state: &mut FleetState,
     left_at: impl Fn(&Knative) -> Option<Timestamp>,
 ) -> BTreeMap<ClusterProfileReference, Leaving> {
+    let clusters = &installed.unselected.leaving;
     let leaving = |cluster: &ClusterProfileReference| {
-        let of = |component| children.own.get(&(cluster.clone(), component));
+        let of = |component| installed.children.own.get(&(cluster.clone(), component));
         let own = || Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
         let times: Option<Vec<Timestamp>> = own().map(|resource| left_at(resource)).collect();
         Leaving {
             since: times.and_then(|times| times.into_iter().max()),
             observed: SignedDuration::ZERO,
             is_protected: own().any(|resource| is_protected(resource.meta())),
+            is_unavailable: unhealthy(installed.profiles.get(cluster).map(Arc::as_ref)).is_some()
+                || own().any(|resource| is_hidden(resource)),
             is_installed: own().any(|resource| resource.installed_version().is_some()),
         }
     };
     let mut all: BTreeMap<_, _> = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect();
     // The observation begins with the record: a cluster may have waited for it.
     let recorded = all.iter().filter(|(_, one)| one.since.is_some()).map(|(cluster, _)| cluster.clone()).collect();
-    let observed = state.observe_leaving(&recorded, is_paused);
+    let observed = state.observe_leaving(&recorded, is_paused, uptime());
     for (cluster, one) in &mut all {
         one.observed = observed.get(cluster).copied().unwrap_or_default();
     }
     all
+}
+
+/// Whether `resource` says that its cluster can't be reached, or that nobody knows.
+fn is_hidden(resource: &Knative) -> bool {
+    child::unreachable(resource).is_some() || child::hub_fault(resource).is_some()
 }
 
 /// Records `since` in the resources of the clusters that `leave` and have no time yet. Removes the

@@ -69,6 +69,32 @@ pub fn own_revisions(cx: &Context, store: &Store, fleet: &KnativeFleet, state: &
     revision::own(all, of(fleet, &status))
 }
 
+/// Why a revision can't be read that `fleet` with `status` rolls out or rolled out last, or that
+/// one of its `children` has or returns to; `None` if all can. Without it, what the clusters have
+/// is not known.
+pub fn unreadable(
+    store: &Store,
+    fleet: &KnativeFleet,
+    children: &Children,
+    status: &KnativeFleetStatus,
+) -> Option<String> {
+    if store.unreadable_revisions.is_empty() {
+        return None;
+    }
+    let KnativeFleetStatus { current_revision, update_revision, .. } = status;
+    let used = used(children, "", [current_revision, update_revision]);
+    let meta = &fleet.metadata;
+    let own = store.unreadable_revisions.iter().filter(|((namespace, name), revision)| {
+        let is_own = meta.namespace.as_ref() == Some(namespace) && revision.owner == meta.uid;
+        is_own && used.contains(name.as_str())
+    });
+    let ((namespace, name), why) = own.min_by_key(|(key, _)| *key)?;
+    Some(format!(
+        "ControllerRevision {namespace}/{name} of this fleet can't be read: {why}. Nothing is changed until it can: install a version of \
+         the operator that reads it, or, to go on without this revision, delete it: kubectl delete controllerrevision {name} -n {namespace}"
+    ))
+}
+
 /// Records `update` in the status of `fleet` before any cluster gets it: after a crash, another
 /// revision may be the update. Returns whether that was necessary.
 pub async fn record(
@@ -133,6 +159,41 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use knative_operator_fleet::unreadable::UnreadableRevision;
+
+    #[test]
+    fn fleet_stops_for_a_revision_that_it_uses_and_can_not_read() {
+        let fleet = |uid: &str| -> KnativeFleet {
+            let meta = json!({"name": "prod", "namespace": "n", "uid": uid});
+            serde_json::from_value(json!({"metadata": meta, "spec": {"placement": {}}})).unwrap()
+        };
+        let mut store = Store::default();
+        let unreadable = |field: &str| UnreadableRevision {
+            owner: Some("1".to_owned()),
+            field: field.to_owned(),
+            why: "invalid type".to_owned(),
+        };
+        for (name, field) in [("before", "data.overrides[0].serving"), ("unused", "data")] {
+            store.unreadable_revisions.insert(("n".to_owned(), name.to_owned()), unreadable(field));
+        }
+        let resource = json!({
+            "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "spec": {},
+            "metadata": {"name": "a", "namespace": "n", "annotations": {FLEET_REVISION: "one", FLEET_PREVIOUS: "before"}},
+        });
+        let resource = Arc::new(rules::parse(Component::Serving, &resource).unwrap());
+        let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
+        let children = Children { own: [(key, resource)].into(), ..Children::default() };
+        let status = KnativeFleetStatus::default();
+        let why = super::unreadable(&store, &fleet("1"), &children, &status).unwrap();
+        let expected =
+            "ControllerRevision n/before of this fleet can't be read: data.overrides[0].serving: invalid type";
+        assert!(why.starts_with(expected), "{why}");
+        // Those of another fleet, and those that nothing has.
+        assert_eq!(super::unreadable(&store, &fleet("2"), &children, &status), None);
+        assert_eq!(super::unreadable(&store, &fleet("1"), &Children::default(), &status), None);
+        let status = KnativeFleetStatus { current_revision: Some("unused".to_owned()), ..status };
+        assert!(super::unreadable(&store, &fleet("1"), &Children::default(), &status).is_some());
+    }
 
     #[test]
     fn component_that_no_cluster_has_any_more_can_be_restored() {

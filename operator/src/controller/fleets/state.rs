@@ -12,6 +12,7 @@ use super::gates::Runs;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
 use super::repairs::Repairs;
+use super::selected::Selected;
 use crate::controller::hub_changes::Changes;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::budget::Observed;
@@ -50,6 +51,21 @@ pub enum Next {
     Retry,
 }
 
+/// The clusters of a fleet.
+#[derive(Debug)]
+pub struct Clusters {
+    /// Those that it selects.
+    pub selected: Arc<Selected>,
+    /// Others with a resource of the fleet.
+    pub others: HashSet<ClusterProfileReference>,
+}
+
+impl Clusters {
+    fn has(&self, cluster: &ClusterProfileReference) -> bool {
+        self.selected.set.contains(cluster) || self.others.contains(cluster)
+    }
+}
+
 /// What is kept between passes. Nothing of it is needed after a restart.
 #[derive(Default)]
 pub struct FleetState {
@@ -83,11 +99,13 @@ pub struct FleetState {
     /// Measurements of gates.
     pub gates: Runs,
     /// The clusters whose changes concern the fleet; all, unless the last pass went to its end.
-    pub clusters: Option<HashSet<ClusterProfileReference>>,
+    pub clusters: Option<Clusters>,
     /// Since when this process observes what was removed.
     pub budget: Observed,
+    /// Since when the clusters are not known, as a time since the start of the process.
+    pub unknown_since: Option<SignedDuration>,
     /// Clusters that leave the fleet, and since when this process observes it.
-    leaving: HashMap<ClusterProfileReference, Instant>,
+    leaving: HashMap<ClusterProfileReference, SignedDuration>,
 }
 
 impl FleetState {
@@ -111,6 +129,9 @@ impl FleetState {
 
     /// Forgets the refused writes of clusters that are not in `progress`, or don't wait for them.
     pub fn keep_refused<'c>(&mut self, progress: impl Iterator<Item = (&'c ClusterProfileReference, &'c Progress)>) {
+        if self.refused.is_empty() {
+            return;
+        }
         let is_waiting = |progress: &Progress| progress.is_refused() || matches!(progress, Progress::Updating(_));
         let waiting: HashSet<&ClusterProfileReference> =
             progress.filter(|(_, progress)| is_waiting(progress)).map(|(cluster, _)| cluster).collect();
@@ -118,8 +139,8 @@ impl FleetState {
     }
 
     /// Forgets others than `clusters` and `children`.
-    pub fn forget_others(&mut self, clusters: &[ClusterProfileReference], children: &Children) {
-        self.timers.retain(clusters.iter());
+    pub fn forget_others(&mut self, clusters: &HashSet<ClusterProfileReference>, children: &Children) {
+        self.timers.retain(|cluster| clusters.contains(cluster));
         self.observed.retain(|key, _| children.own.contains_key(key));
         self.repairs.retain(|key| children.own.contains_key(key));
     }
@@ -136,8 +157,8 @@ impl FleetState {
 
     /// Whether `changes` on the hub concern the fleet, which has the uid `uid`.
     pub fn is_concerned(&self, uid: &str, changes: &Changes) -> bool {
-        let are_concerned = |clusters: &HashSet<_>| {
-            !clusters.is_disjoint(&changes.clusters) || !clusters.is_disjoint(&changes.relabeled)
+        let are_concerned = |clusters: &Clusters| {
+            changes.clusters.iter().chain(&changes.relabeled).any(|cluster| clusters.has(cluster))
         };
         changes.any || changes.owners.contains(uid) || self.clusters.as_ref().is_none_or(are_concerned)
     }
@@ -173,12 +194,27 @@ impl FleetState {
         });
     }
 
-    /// How long this process has observed that each of `leaving` leaves. While the fleet is paused,
-    /// no time passes.
+    /// Notes at `now`, a time since the start of the process, that the clusters are not known.
+    pub fn lose_clusters(&mut self, now: SignedDuration) {
+        self.unknown_since.get_or_insert(now);
+    }
+
+    /// Notes at `now` that the clusters are known. While they were not, no time passed for an
+    /// update; as after a pause, those that leave are observed from the start.
+    pub fn find_clusters(&mut self, now: SignedDuration) {
+        if let Some(since) = self.unknown_since.take() {
+            self.timers.skip(now - since);
+            self.leaving.clear();
+        }
+    }
+
+    /// How long this process has observed at `now` that each of `leaving` leaves. While the fleet
+    /// is paused, no time passes.
     pub fn observe_leaving(
         &mut self,
         leaving: &BTreeSet<ClusterProfileReference>,
         is_paused: bool,
+        now: SignedDuration,
     ) -> HashMap<ClusterProfileReference, SignedDuration> {
         if is_paused {
             // Until the next pass, which may be the one after the pause.
@@ -187,8 +223,8 @@ impl FleetState {
         }
         self.leaving.retain(|cluster, _| leaving.contains(cluster));
         let observed = leaving.iter().map(|cluster| {
-            let since = self.leaving.entry(cluster.clone()).or_insert_with(Instant::now);
-            (cluster.clone(), SignedDuration::try_from(since.elapsed()).unwrap_or_default())
+            let since = *self.leaving.entry(cluster.clone()).or_insert(now);
+            (cluster.clone(), now - since)
         });
         observed.collect()
     }
@@ -196,6 +232,7 @@ impl FleetState {
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_fleet::timer::Phase;
     use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
     use serde_json::json;
@@ -227,15 +264,46 @@ mod tests {
     fn no_grace_period_passes_while_the_fleet_is_paused() {
         let leaving = BTreeSet::from([ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }]);
         let mut state = FleetState::default();
-        state.observe_leaving(&leaving, false);
-        std::thread::sleep(Duration::from_millis(2));
-        let mut observed = |is_paused| *state.observe_leaving(&leaving, is_paused).values().next().unwrap();
-        let limit = SignedDuration::from_millis(2);
-        assert!(observed(false) >= limit);
-        assert!(observed(true) < limit);
+        let mut observed = |is_paused, now| {
+            let observed = state.observe_leaving(&leaving, is_paused, SignedDuration::from_secs(now));
+            observed.values().next().unwrap().as_secs()
+        };
+        assert_eq!((observed(false, 10), observed(false, 12), observed(true, 13)), (0, 2, 0));
         // Nothing happens during the pause.
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(observed(false) < limit);
+        assert_eq!((observed(false, 20), observed(false, 21)), (0, 1));
+    }
+
+    #[test]
+    fn changes_of_its_clusters_concern_a_fleet() {
+        let cluster = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+        let of = |name: &str| Changes { clusters: [cluster(name)].into(), ..Changes::default() };
+        let mut state = FleetState::default();
+        assert!(state.is_concerned("7", &of("c")), "before the first pass");
+        let selected = Arc::new(Selected::from(vec![cluster("a")]));
+        state.clusters = Some(Clusters { selected, others: [cluster("b")].into() });
+        assert_eq!(["a", "b", "c"].map(|name| state.is_concerned("7", &of(name))), [true, true, false]);
+        let relabeled = Changes { relabeled: [cluster("a")].into(), ..Changes::default() };
+        let owned = Changes { owners: ["7".to_owned()].into(), ..of("c") };
+        assert!(state.is_concerned("7", &relabeled) && state.is_concerned("7", &owned));
+    }
+
+    #[test]
+    fn no_time_passes_while_the_clusters_are_not_known() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let (leaving, seconds) = (BTreeSet::from([cluster.clone()]), SignedDuration::from_secs);
+        let mut state = FleetState::default();
+        let observe = |state: &mut FleetState, now| {
+            let grace = state.observe_leaving(&leaving, false, seconds(now))[&cluster];
+            let update = state.timers.observe(&cluster, 1, Phase::NotReady, seconds(now));
+            (grace.as_secs(), update.in_phase.as_secs())
+        };
+        assert_eq!((observe(&mut state, 100), observe(&mut state, 110)), ((0, 0), (10, 10)));
+        // Each pass finds that they are not known; the time before the first one counts.
+        [130, 150, 900].into_iter().for_each(|now| state.lose_clusters(seconds(now)));
+        state.find_clusters(seconds(1000));
+        assert_eq!((observe(&mut state, 1000), observe(&mut state, 1005)), ((0, 30), (5, 35)));
+        state.find_clusters(seconds(1006));
+        assert_eq!(observe(&mut state, 1006), (6, 36));
     }
 
     #[test]

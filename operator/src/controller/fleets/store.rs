@@ -20,8 +20,9 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use knative_operator_fleet::approval::Approval;
+use knative_operator_fleet::approval::{Approval, Approved, Rollout};
 use knative_operator_fleet::revision::{Revision, Revisions};
+use knative_operator_fleet::unreadable::UnreadableRevision;
 use knative_operator_runtime::constant_backoff::ConstantBackoff;
 
 /// Delay before a failed watch is retried.
@@ -93,6 +94,8 @@ pub struct Store {
     pub approvals: HashMap<FleetKey, Approval>,
     /// Revisions by namespace, then by name, also those of no fleet.
     pub revisions: HashMap<String, Revisions>,
+    /// Revisions that this version can't read.
+    pub unreadable_revisions: HashMap<FleetKey, UnreadableRevision>,
     /// PlacementDecisions.
     pub decisions: HashMap<FleetKey, Value>,
     listed: HashSet<Watched>,
@@ -120,6 +123,17 @@ impl Store {
     /// Whether a fleet takes its clusters from PlacementDecisions.
     pub fn uses_decisions(&self) -> bool {
         self.fleets.values().any(|stored| stored.fleet.spec.placement.decision.is_some())
+    }
+
+    /// The revisions and stages of `fleet` that are approved: it rolls `digest` out since a
+    /// generation.
+    pub fn approved(&self, fleet: &KnativeFleet, digest: &str, since: i64) -> Approved {
+        let meta = &fleet.metadata;
+        let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        let rollout = Rollout { fleet: name, uid, created, digest, since };
+        let all = self.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
+        rollout.approved(all.map(|(_, approval)| approval))
     }
 
     /// Records `event`; returns the fleets that it concerns.
@@ -194,9 +208,12 @@ impl Store {
                 }
             }
             Watched::Revisions => {
+                self.remove(kind, &key);
                 let revision = serde_json::from_value::<ControllerRevision>(value).ok();
-                if let Some(revision) = revision.as_ref().and_then(Revision::parse) {
-                    self.revisions.entry(key.0).or_default().insert(key.1, revision);
+                match revision.as_ref().map(Revision::parse) {
+                    Some(Ok(revision)) => drop(self.revisions.entry(key.0).or_default().insert(key.1, revision)),
+                    Some(Err(unreadable)) => drop(self.unreadable_revisions.insert(key, unreadable)),
+                    None => {}
                 }
             }
             Watched::Decisions => drop(self.decisions.insert(key, value)),
@@ -209,6 +226,7 @@ impl Store {
             Watched::Approvals => drop(self.approvals.remove(key)),
             Watched::Revisions => {
                 self.revisions.get_mut(&key.0).map(|all| all.remove(&key.1));
+                self.unreadable_revisions.remove(key);
             }
             Watched::Decisions => drop(self.decisions.remove(key)),
         }
@@ -222,6 +240,7 @@ impl Store {
                 for (namespace, all) in &mut self.revisions {
                     all.retain(|name, _| listed.contains(&(namespace.clone(), name.clone())));
                 }
+                self.unreadable_revisions.retain(|key, _| listed.contains(key));
             }
             Watched::Decisions => self.decisions.retain(|key, _| listed.contains(key)),
         }

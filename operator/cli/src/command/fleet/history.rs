@@ -29,7 +29,7 @@ pub async fn revisions(hub: &Hub, fleet: Owner<'_>) -> Result<Vec<(Revision, Str
         .into_iter()
         .filter_map(|stored| {
             let created = stored.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
-            Some((Revision::parse(&stored)?, created.unwrap_or_default()))
+            Some((Revision::parse(&stored).ok()?, created.unwrap_or_default()))
         })
         .filter(|(revision, _)| revision.is_of(fleet))
         .collect();
@@ -49,7 +49,7 @@ pub async fn update_revision(client: &Client, fleet: &KnativeFleet) -> Result<Op
         format!("cannot read ControllerRevision {namespace}/{update}: {why}")
     })?;
     let owner = Owner { name, uid: meta.uid.as_deref().unwrap_or_default(), status };
-    let revision = stored.and_then(|stored| Revision::parse(&stored)).filter(|revision| revision.is_of(owner));
+    let revision = stored.and_then(|stored| Revision::parse(&stored).ok()).filter(|revision| revision.is_of(owner));
     Ok(revision.map(|revision| revision.data))
 }
 

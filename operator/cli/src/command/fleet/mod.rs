@@ -74,7 +74,7 @@ enum FleetCommand {
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Resumes a paused rollout, and observes clusters that failed once more.
+    /// Resumes a paused rollout. Clusters that failed stay so until `fleet retry`.
     ///
     /// Exit status: 0 changed, 2 error.
     Resume {

@@ -97,7 +97,8 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
                 available: &available,
                 keeps_installed: keeps_installed || are_stopped(&fleet.spec, &status),
             };
-            let (changes, versions) = (plan(&fleet, &clusters, &stored)?, meanings(&fleet, &clusters, &stored));
+            let changes = plan(&fleet, &clusters, &stored).map_err(|error| error.to_string())?;
+            let versions = meanings(&fleet, &clusters, &stored);
             for drop in before.iter().flat_map(|before| unconfirmed_drops(&fleet, before)) {
                 is_refused = true;
                 let _ = writeln!(text, "error: {}", one_line(&drop));
@@ -105,7 +106,7 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
             }
             let exists = |cluster: &ClusterProfileReference| profiles.contains_key(cluster);
             let removal = plan_steps::removal(&fleet, &clusters, &resources, (&status, Timestamp::now()), exists);
-            let stages = plan_steps::stages(&fleet, &changes, &status)?;
+            let stages = plan_steps::stages(&fleet, &changes, &status).map_err(|error| error.to_string())?;
             (changes, versions, stages, removal)
         };
         text += &describe(&changes);
@@ -315,7 +316,7 @@ pub async fn clusters(
         let slices = InventoryKind::PlacementDecision.list(hub, Some(of)).await;
         let slices = slices.map_err(|error| format!("cannot list PlacementDecisions: {}", error_text(&error)))?;
         let slices: Vec<Value> = slices.into_iter().map(|slice| json!(slice)).collect();
-        decided(decision, of, slices.iter())?
+        decided(decision, of, slices.iter()).map_err(|error| error.to_string())?
     } else {
         let all = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
         selected(&fleet.spec.placement, namespace, all).map_err(|error| format!("spec.placement.{error}"))?

@@ -75,9 +75,9 @@ impl Change {
     }
 }
 
-/// Lets the failures of the clusters be observed again, as a change of the fleet does for all, and
-/// skips them no longer. Until a cluster that failed is Ready, its failure counts, and starts no
-/// other cluster.
+/// Lets the failures of the clusters be observed again, as another rollout does for all, and skips
+/// them no longer. Until a cluster that failed is Ready, its failure counts, and starts no other
+/// cluster.
 pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
     let (fleet, current) = if args.clusters.is_empty() {
         // Right after a change of the fleet, it is not known which skips are those of its rollout.

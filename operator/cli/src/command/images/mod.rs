@@ -146,7 +146,7 @@ impl ImagesArgs {
             }
             (Format::Registry, _) => {
                 let documents = documents.iter().map(|one| yaml::write(one).map(|text| format!("---\n{text}")));
-                documents.collect::<Result<_, _>>()?
+                documents.collect::<Result<String, yaml::YamlError>>().map_err(|error| error.to_string())?
             }
             // Those that copy need the flag.
             (Format::Text | Format::Crane | Format::Skopeo, _) => listing.text(mirror),
@@ -258,7 +258,7 @@ impl Renderer<'_> {
 
 /// The operator's own images, and the values of the chart that name them.
 fn own_images() -> Result<Vec<(String, String)>, String> {
-    let values: Value = yaml::parse(CHART)?;
+    let values: Value = yaml::parse(CHART).map_err(|error| error.to_string())?;
     let image = |part: &str| {
         let values = &values["knative_operator"][part];
         let text = |key: &str| values[key].as_str().unwrap_or_default();

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use knative_operator_cluster_access::Unmeasured;
 use knative_operator_cluster_access::connections::Connections;
 use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::profile::{self, insecurity};
 use knative_operator_cluster_access::provider::Providers;
 use knative_operator_cluster_access::secret::SecretReader;
-use knative_operator_cluster_access::{Unmeasured, Unresolved};
 use knative_operator_runtime::error_text;
-use knative_operator_runtime::fence::Fence;
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::cluster_profile::HEALTHY;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
+use knative_operator_shared::label::FIELD_MANAGER;
 use knative_operator_shared::reason::Reason;
 use kube::Client;
 
@@ -23,12 +23,11 @@ use crate::command::access_args::AccessArgs;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
 use knative_operator_overview::preflight_remedy::PREFLIGHT;
 use knative_operator_overview::remedy::{self, RESOLVED};
-use knative_operator_overview::{Advice, Names};
+use knative_operator_overview::unresolved::{ANNOTATIONS, unbound};
+use knative_operator_overview::{Advice, Names, Unresolved};
 
 /// Where the chart mounts the provider file.
 const MOUNTED: &str = "/etc/cluster-inventory/config.json";
-/// Time for which requests that are no reads are sent: longer than a command takes.
-const OPEN: Duration = Duration::from_secs(3600);
 
 /// What leads to spokes.
 pub struct Ways {
@@ -73,12 +72,17 @@ impl Ways {
             Err(kube::Error::Api(status)) if status.code == 404 => profiles.set_kind_missing(),
             Err(error) => profiles.set_unreadable(error_text(&error)),
         }
-        let secrets = SecretReader { hub: hub.clone(), namespace, requires_binding: access.require_bound_secrets };
+        let secrets = SecretReader {
+            hub: hub.clone(),
+            namespace,
+            requires_binding: access.require_bound_secrets,
+            annotations: ANNOTATIONS,
+            program: FIELD_MANAGER,
+        };
         let fetcher = CredentialFetcher { secrets, timeout, metrics: Arc::new(Unmeasured) };
         // No Lease: reviews and dry runs store nothing.
-        let fence = Fence::default();
-        fence.renewed(Some(Instant::now() + OPEN));
-        Self { profiles, providers, access: access.clone(), connections: Connections::new(fetcher, fence) }
+        let connections = Connections::new(fetcher, Arc::new(|| true));
+        Self { profiles, providers, access: access.clone(), connections }
     }
 
     /// A client for the cluster of `reference`, if it answers. Adds what that finds to `report`.
@@ -86,25 +90,26 @@ impl Ways {
         let names = Names { profile: &reference.name, profile_namespace: &reference.namespace, ..Names::default() };
         let profile = match self.profiles.permitted(reference, &self.access.profile_namespaces) {
             Ok(profile) => profile,
-            Err(why) => return fail(report, Id::Profile, &why, &names),
+            Err(why) => return fail(report, Id::Profile, why, &names),
         };
         let access = profile::access(reference, &profile, &self.providers, self.access.allow_http_servers);
+        let access = access.map_err(Unresolved::from);
         if let Err(why) = &access
             && why.reason == Reason::ClusterProfileNotReady
         {
-            return fail(report, Id::Profile, why, &names);
+            return fail(report, Id::Profile, why.clone(), &names);
         }
         report.add(Id::Profile, health(&profile), None);
         let access = match access {
             Ok(access) => access,
-            Err(why) => return fail(report, Id::Provider, &why, &names),
+            Err(why) => return fail(report, Id::Provider, why, &names),
         };
         let (server, insecurity) = (access.server.to_string(), insecurity(reference, &access));
         report.add(Id::Provider, Finding::passed(access.source.provider()), None);
         let connection = match Box::pin(self.connections.get(reference, access, false)).await {
             Ok(connection) => connection,
             Err(failure) => {
-                let why = &failure.unresolved;
+                let why = Unresolved::from(failure.error);
                 if matches!(why.reason, Reason::AccessProviderFailed | Reason::CredentialNotBound) {
                     return fail(report, Id::Credential, why, &names);
                 }
@@ -114,6 +119,7 @@ impl Ways {
         };
         match connection.remedy() {
             Some(why) => {
+                let why = unbound(&why);
                 let advice = resolved(Reason::CredentialNotBound, &why, &names);
                 report.add(Id::Credential, Finding::warning(why), advice);
             }
@@ -122,7 +128,7 @@ impl Ways {
         if connection.cluster_uid.is_none() {
             let why = "the cluster can't be identified: the credential may not read the namespace kube-system";
             let unresolved = Unresolved::new(Reason::RemoteClusterUnreachable, why);
-            fail(report, Id::Connection, &unresolved, &names);
+            fail(report, Id::Connection, unresolved, &names);
         } else if let Some(why) = insecurity {
             let advice = remedy::find(PREFLIGHT, Id::Connection.as_str(), "").map(|remedy| remedy.advice(&names));
             report.add(Id::Connection, Finding::warning(why), advice);
@@ -134,7 +140,8 @@ impl Ways {
 }
 
 /// Adds that the check `id` failed, as the operator reports it.
-fn fail(report: &mut Report, id: Id, why: &Unresolved, names: &Names<'_>) -> Option<Client> {
+fn fail(report: &mut Report, id: Id, why: impl Into<Unresolved>, names: &Names<'_>) -> Option<Client> {
+    let why = why.into();
     let advice = resolved(why.reason, &why.message, names);
     report.add(id, Finding::failed(&why.message), advice);
     None

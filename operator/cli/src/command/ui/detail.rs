@@ -81,7 +81,8 @@ impl Details {
         let all = overview.clusters.iter().flat_map(|cluster| &cluster.components);
         let view = all.into_iter().find(|c| c.kind == component.kind() && c.namespace == namespace && c.name == short);
         let spec = stored.get("spec").cloned().unwrap_or_else(|| json!({}));
-        Ok(json!({"cluster": target(&stored), "spec": yaml::write(&spec)?, "component": view}))
+        let spec = yaml::write(&spec).map_err(|error| error.to_string())?;
+        Ok(json!({"cluster": target(&stored), "spec": spec, "component": view}))
     }
 
     /// What a resource renders to, as YAML by object.
@@ -91,7 +92,8 @@ impl Details {
         let object = |item: &Item| -> Result<Value, String> {
             let rendered = plan.rendered_object_of(item);
             let id: &ObjectId = &item.id;
-            Ok(json!({"kind": id.kind, "namespace": id.namespace, "name": id.name, "yaml": yaml::write(&rendered)?}))
+            let yaml = yaml::write(&rendered).map_err(|error| error.to_string())?;
+            Ok(json!({"kind": id.kind, "namespace": id.namespace, "name": id.name, "yaml": yaml}))
         };
         let objects = plan.items().iter().map(object).collect::<Result<Vec<_>, _>>()?;
         Ok(json!({"objects": objects, "warnings": warnings}))
@@ -131,7 +133,8 @@ impl Details {
         let cluster = overview.clusters.iter().find(|cluster| cluster.id == id);
         let server = cluster.and_then(|cluster| cluster.server.clone());
         let server = server.ok_or_else(|| format!("ClusterProfile {id} has no server, or you may not read it"))?;
-        self.user.client_of_server(PROGRAM, &server).await?.ok_or_else(|| {
+        let found = self.user.client_of_server(PROGRAM, &server).await.map_err(|error| error.to_string())?;
+        found.ok_or_else(|| {
             format!("This needs a context for {server} in your kubeconfig: the page uses your rights, not those of the operator.")
         })
     }

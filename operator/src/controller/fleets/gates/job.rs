@@ -30,6 +30,26 @@ static PERMITS: Semaphore = Semaphore::const_new(16);
 /// Maximum number of Pods of a Job that are read.
 const MAX_PODS: u32 = 20;
 
+/// How a Job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    /// It completed.
+    Completed,
+    /// It failed, for this reason.
+    Failed(String),
+}
+
+/// Why it is not known how a Job ended.
+#[derive(Debug, thiserror::Error)]
+enum JobError {
+    /// Its manifest is invalid.
+    #[error(transparent)]
+    Manifest(#[from] serde_json::Error),
+    /// The API server refused a request, or did not answer.
+    #[error("{}", error_text(.0))]
+    Request(kube::Error),
+}
+
 /// Measures `gate` once with the Job of `job`: starts it, unless another replica did.
 pub async fn measure(client: &Client, subject: &Subject, gate: &Gate, job: &JobGate, timeout: Duration) -> Answer {
     let resource = ApiResource::erase::<Job>(&());
@@ -37,8 +57,8 @@ pub async fn measure(client: &Client, subject: &Subject, gate: &Gate, job: &JobG
     let name = name(subject, gate);
     let called = format!("Job {}/{name}", job.namespace);
     match run(&api, &name, manifest(subject, gate, job, timeout), timeout).await {
-        Ok(Some(Ok(()))) => Answer::Success,
-        Ok(Some(Err(message))) => {
+        Ok(Some(End::Completed)) => Answer::Success,
+        Ok(Some(End::Failed(message))) => {
             let words = last_words_of(client, &job.namespace, &name).await.unwrap_or(message);
             Answer::Failure(format!("{called} failed: {words}"))
         }
@@ -60,21 +80,21 @@ async fn run(
     name: &str,
     manifest: serde_json::Value,
     timeout: Duration,
-) -> Result<Option<Result<(), String>>, String> {
-    let manifest: DynamicObject = serde_json::from_value(manifest).map_err(|error| error.to_string())?;
+) -> Result<Option<End>, JobError> {
+    let manifest: DynamicObject = serde_json::from_value(manifest)?;
     let (started, mut pause, mut known) = (Instant::now(), INTERVAL.0, None);
     loop {
         let found = {
             let _permit = permit().await;
-            match api.get_opt(name).await.map_err(|error| error_text(&error))? {
-                None if known.is_some() => return Ok(Some(Err(REPLACED.to_owned()))),
+            match api.get_opt(name).await.map_err(JobError::Request)? {
+                None if known.is_some() => return Ok(Some(End::Failed(REPLACED.to_owned()))),
                 None => create(api, &manifest).await?,
                 found => found,
             }
         };
         let uid = found.as_ref().and_then(|job| job.metadata.uid.clone());
         if known.is_some() && uid != known {
-            return Ok(Some(Err(REPLACED.to_owned())));
+            return Ok(Some(End::Failed(REPLACED.to_owned())));
         }
         known = known.or(uid);
         if let Some(end) = found.as_ref().and_then(end) {
@@ -89,25 +109,25 @@ async fn run(
 }
 
 /// Creates the Job, unless another replica does at the same time.
-async fn create(api: &Api<DynamicObject>, manifest: &DynamicObject) -> Result<Option<DynamicObject>, String> {
+async fn create(api: &Api<DynamicObject>, manifest: &DynamicObject) -> Result<Option<DynamicObject>, JobError> {
     match api.create(&post_as(FLEET_FIELD_MANAGER), manifest).await {
         Ok(created) => Ok(Some(created)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-        Err(error) => Err(error_text(&error)),
+        Err(error) => Err(JobError::Request(error)),
     }
 }
 
 /// How `job` ended, if it did: completed, or failed for this reason.
-fn end(job: &DynamicObject) -> Option<Result<(), String>> {
+fn end(job: &DynamicObject) -> Option<End> {
     let conditions = job.data["status"]["conditions"].as_array().into_iter().flatten();
     let text = |condition: &serde_json::Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     conditions.filter(|condition| condition["status"] == "True").find_map(|condition| {
         match condition["type"].as_str()? {
-            "Complete" => Some(Ok(())),
+            "Complete" => Some(End::Completed),
             "Failed" => {
                 let (reason, message) = (text(condition, "reason"), text(condition, "message"));
                 let separator = if reason.is_empty() || message.is_empty() { "" } else { ": " };
-                Some(Err(format!("{reason}{separator}{message}")))
+                Some(End::Failed(format!("{reason}{separator}{message}")))
             }
             _ => None,
         }
@@ -162,8 +182,8 @@ mod tests {
             (json!(null), None),
             (json!([condition("Suspended", "True"), condition("Complete", "False")]), None),
             (json!([condition("FailureTarget", "True")]), None),
-            (json!([condition("SuccessCriteriaMet", "True"), condition("Complete", "True")]), Some(Ok(()))),
-            (json!([condition("Failed", "True")]), Some(Err("R: m".to_owned()))),
+            (json!([condition("SuccessCriteriaMet", "True"), condition("Complete", "True")]), Some(End::Completed)),
+            (json!([condition("Failed", "True")]), Some(End::Failed("R: m".to_owned()))),
         ] {
             assert_eq!(end(&job(conditions.clone())), expected, "{conditions}");
         }

@@ -118,8 +118,8 @@ impl Runs {
         self.0.values_mut().for_each(|run| run.collect(metrics));
     }
 
-    /// What the gates of `stage` say about the last update of `member`, by the fleet in
-    /// `generation`.
+    /// What the gates of `stage` say about the last update of `member`, in the rollout that records
+    /// failures with `generation`.
     pub fn state(&self, member: &Member, stage: Option<&Arc<StageGates>>, generation: i64) -> Gates {
         let Some(stage) = stage.filter(|stage| !stage.gates.is_empty()) else { return Gates::Passed };
         match self.0.get(&member.cluster) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use knative_operator_shared::json::Estimate;
+use knative_operator_base::json::Estimate;
 use tokio::time::Sleep;
 
 /// Maximum length of a response body in bytes, maximum memory in bytes of what it is parsed to, and

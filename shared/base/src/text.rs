@@ -2,6 +2,8 @@
 
 /// Maximum length of a condition's message, an event's note, or an error, in bytes.
 pub const MAX_MESSAGE: usize = 1023;
+/// Similarity of two names, from 0 to 1 (Jaro-Winkler), of which one may be meant by the other.
+const LEAST_SIMILARITY: f64 = 0.7;
 /// Mark at the end of a shortened text.
 const ELLIPSIS: &str = " …";
 
@@ -57,10 +59,11 @@ pub fn shown(text: &str, most: usize) -> String {
     clip(&show_controls(&clip(text, most)), most)
 }
 
-/// The name among `known` that is most similar to `name`.
+/// The name among `known` that is most similar to `name`; `None` if all are other words.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let similarity = |k: &str| strsim::jaro_winkler(k, name);
-    known.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
+    let similar = known.map(|known| (strsim::jaro_winkler(known, name), known));
+    let similar = similar.filter(|(similarity, _)| *similarity >= LEAST_SIMILARITY);
+    similar.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, known)| known)
 }
 
 #[cfg(test)]
@@ -78,6 +81,24 @@ mod tests {
         ] {
             assert_eq!(show_controls(text), expected);
         }
+    }
+
+    #[test]
+    fn nearest_name_has_something_in_common() {
+        let known = ["activator", "activator-pdb", "config", "high-availability"];
+        let nearest = |name: &str| nearest(name, known.into_iter());
+        for (name, expected) in [
+            ("activater", Some("activator")),
+            ("activ", Some("activator")),
+            ("confg", Some("config")),
+            ("ha", Some("high-availability")),
+            ("main", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(name), expected, "{name}");
+        }
+        assert_eq!(super::nearest("a", std::iter::empty()), None);
     }
 
     #[test]

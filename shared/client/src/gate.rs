@@ -7,16 +7,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::{Method, Request};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use kube::client::Body;
 
 /// The condition.
 pub type Gate = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Why a body is not sent.
+/// Why a write is not sent.
 #[derive(Debug, thiserror::Error)]
 #[error("not sent: this replica may no longer write")]
 pub struct Closed;
+
+/// Whether `request` changes nothing.
+pub fn is_read<B>(request: &Request<B>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Fails if `request` is a write, and `gate` doesn't hold.
+pub fn check<B>(request: &Request<B>, gate: &Gate) -> Result<(), Closed> {
+    if is_read(request) || gate() { Ok(()) } else { Err(Closed) }
+}
 
 /// A request body, with its condition.
 pub struct GatedBody {

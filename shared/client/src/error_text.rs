@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use knative_operator_shared::text::{MAX_MESSAGE, clip};
+use knative_operator_base::text::{MAX_MESSAGE, clip};
 use kube::core::Status;
 
 /// Names that libraries give their errors, which add nothing to the cause.

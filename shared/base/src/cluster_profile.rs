@@ -1,5 +1,5 @@
-//! `ClusterProfile` (KEP-4322, KEP-5339), as far as the operator reads it: the same fields in all
-//! versions, apart from `credentialProviders`, which v1alpha2 lacks.
+//! `ClusterProfile` (KEP-4322, KEP-5339), as far as connections and selectors need it: the same
+//! fields in all versions, apart from `credentialProviders`, which v1alpha2 lacks.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::common::ClusterProfileReference;
 use crate::strict;
 
 /// Condition of a ClusterProfile: its control plane is healthy.
@@ -18,6 +17,23 @@ pub const HEALTHY: &str = "ControlPlaneHealthy";
 const UNREADABLE: &str = "unreadable";
 /// The same, of one whose properties this version can't read, either.
 const UNREADABLE_PROPERTIES: &str = "unreadable-properties";
+
+/// Reference to a ClusterProfile (KEP-4322).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterProfileReference {
+    /// Name of the ClusterProfile.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// Namespace of the ClusterProfile.
+    #[schemars(length(min = 1))]
+    pub namespace: String,
+}
+
+impl std::fmt::Display for ClusterProfileReference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
 
 /// Spec of a cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -172,7 +188,7 @@ pub struct ProfileCondition {
 /// An access provider of a cluster (KEP-5339).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AccessProvider {
-    /// Type of the provider, matched with the operator's provider file.
+    /// Type of the provider, matched with the provider file.
     pub name: String,
     /// Address of the cluster.
     #[serde(default)]
