@@ -29,6 +29,7 @@ pub mod preserve;
 pub mod proof;
 mod records;
 pub mod remove;
+mod renewal;
 mod scale;
 pub mod served;
 pub mod shown_version;

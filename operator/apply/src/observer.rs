@@ -13,8 +13,9 @@ use kube::core::{ApiResource, GroupVersionKind, Status};
 use tokio::task::JoinHandle;
 
 use super::observed::{ObservedState, Seen};
+use super::renewal::duration_of;
 use super::served;
-use super::watch::{WatchEnd, WatchEvent, WatchTarget, duration_of};
+use super::watch::{WatchEnd, WatchEvent, WatchTarget};
 use knative_operator_objects::Kinds;
 use knative_operator_objects::health::{self, WatchedObject};
 use knative_operator_objects::{Id, Kind};

@@ -1,0 +1,55 @@
+//! When watches are renewed: the only requests of an idle operator, spread in time. Pure.
+
+use std::time::Duration;
+
+/// Interval in which a watch is renewed: the API server ends it before.
+const WATCH_INTERVAL: Duration = Duration::from_secs(240);
+/// Minimum duration of a watch, which adds to the interval if the next renewal would come sooner.
+const MIN_WATCH: Duration = Duration::from_secs(5);
+
+/// How long the watch number `index` of a cluster, which starts `now`, lasts: until its place in
+/// the interval, which differs from those of the others. So renewals, which are the only requests
+/// of an idle operator, come all the time, and one of them finds within a minute that the
+/// credential was revoked: of five watches or more, the places are less than 60 s apart.
+pub fn duration_of(index: usize, now: Duration) -> Duration {
+    // Multiples of the golden ratio divide an interval evenly, regardless of their number.
+    const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
+    // Less than a thousand watches, so the conversion is exact.
+    let number = f64::from(u16::try_from(index).unwrap_or(u16::MAX));
+    let place = WATCH_INTERVAL.mul_f64((number * GOLDEN_RATIO).fract());
+    let over = (now.as_secs_f64() - place.as_secs_f64()).rem_euclid(WATCH_INTERVAL.as_secs_f64());
+    let left = WATCH_INTERVAL.saturating_sub(Duration::from_secs_f64(over));
+    if left < MIN_WATCH { left + WATCH_INTERVAL } else { left }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_end_in_turn_and_keep_their_places() {
+        let ends = |count: usize, start: u64| {
+            let start = Duration::from_secs(start);
+            let mut ends: Vec<_> = (0..count).map(|index| start + duration_of(index, start)).collect();
+            // Renewed at its end, each lasts as long as the interval.
+            for (index, end) in ends.iter().enumerate() {
+                let next = duration_of(index, *end + Duration::from_millis(20));
+                let late = WATCH_INTERVAL.abs_diff(next);
+                assert!(late < Duration::from_secs(1), "{index}: {next:?}");
+            }
+            ends.sort();
+            ends
+        };
+        for (count, start) in
+            [5, 6, 9, 14, 22, 60].into_iter().flat_map(|count| [0, 7, 100, 86_399].map(|s| (count, s)))
+        {
+            let all = ends(count, start);
+            let around = all[0] + WATCH_INTERVAL - all[count - 1];
+            let gaps = all.windows(2).map(|pair| pair[1] - pair[0]).chain([around]);
+            let longest = gaps.max().unwrap_or_default();
+            let limit = Duration::from_secs(60);
+            let first = all[0] - Duration::from_secs(start);
+            assert!(first >= MIN_WATCH && first <= limit && longest <= limit, "{count} from {start}: {longest:?}");
+        }
+    }
+}
