@@ -11,7 +11,7 @@ use knative_operator_runtime::backoff::Backoff;
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::untyped::api_resource;
-use knative_operator_shared::api::{ClusterProfile, Component};
+use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use kube::Api;
 use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
@@ -49,154 +49,229 @@ enum HubEvent {
 /// Runs until a watch ends for good. `shards` reports the shards of this replica, starting with
 /// `first`.
 pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards: mpsc::Receiver<ShardEvent>) {
-    let (mut actors, mut ended) = Actors::new(Arc::clone(&cx));
-    let mut own_shards = BTreeSet::from([first]);
-    cx.metrics.set_shards(own_shards.len());
-    let mut fleets = manage_fleets(&cx, &own_shards, None, Duration::ZERO);
     let (mut events, mut go_operator) = (watch_hub(&cx), cx.go_operator.changes());
-    let mut changed = std::pin::pin!(providers_changed(&cx));
-    let mut listing: Vec<ClusterProfile> = Vec::new();
-    let mut listed: HashSet<Component> = HashSet::new();
-    let mut stored: HashMap<ResourceKey, Desired> = HashMap::new();
+    let mut providers = std::pin::pin!(providers_changed(&cx));
+    let (mut supervisor, mut ended) = Supervisor::new(Arc::clone(&cx), readiness, first);
     loop {
-        let event = tokio::select! {
-            event = events.next() => match event { Some(event) => event, None => return },
-            Some(change) = shards.recv() => {
-                match change {
-                    ShardEvent::Acquired(shard) => {
-                        own_shards.insert(shard);
-                        let own = stored.values().filter(|d| leader::shard(d, cx.shards) == shard);
-                        own.cloned().for_each(|desired| actors.start(desired));
-                    }
-                    ShardEvent::Release(shard, answer) => {
-                        own_shards.remove(&shard);
-                        if shard == 0
-                            && let Some(fleets) = fleets.take()
-                        {
-                            fleets.abort();
-                            // Err means that it was aborted.
-                            let _ = fleets.await;
-                            cx.metrics.fleets.clear();
-                        }
-                        actors.stop(shard).await;
-                        let _ = answer.send(());
-                    }
-                }
-                cx.metrics.set_shards(own_shards.len());
-                fleets = manage_fleets(&cx, &own_shards, fleets, Duration::ZERO);
-                continue;
-            }
-            Ok(()) = go_operator.changed() => {
-                actors.trigger(stored.keys());
-                continue;
-            }
-            Some(key) = ended.recv() => {
-                actors.forget(&key);
-                continue;
-            }
-            () = ended_early(&mut fleets) => {
-                cx.metrics.fleet_panicked();
-                tracing::error!("the task of all fleets panicked; restarting with empty state");
-                fleets = manage_fleets(&cx, &own_shards, None, RESTART);
-                continue;
-            }
-            () = &mut changed => {
-                changed.set(providers_changed(&cx));
-                actors.trigger(actors.referring(None).iter());
-                continue;
-            }
-        };
-        match event {
-            HubEvent::Applied(desired) => {
-                let key = ResourceKey::of(&desired);
-                let before = cx.registry.get(&key);
-                stored.insert(key, desired.clone());
-                // Without a known target, its competitors are unknown, too.
-                if desired.unreadable.as_ref().is_none_or(|set_unreadable| set_unreadable.has_target) {
-                    cx.registry.set(Arc::clone(&desired.resource));
-                } else {
-                    cx.registry.set_unreadable(Arc::clone(&desired.resource));
-                }
-                before.iter().chain([&desired.resource]).for_each(|one| cx.hub_changes.record_resource(one));
-                if own_shards.contains(&leader::shard(&desired, cx.shards)) {
-                    actors.trigger(cx.registry.competitor_keys(&desired).iter());
-                    actors.start(desired);
-                } else {
-                    // It was created again, for a cluster of another shard.
-                    actors.end(&ResourceKey::of(&desired));
-                }
-            }
-            HubEvent::Deleted(key) => {
-                stored.remove(&key);
-                end(&cx, &mut actors, &key);
-            }
-            HubEvent::Listed(component, keys) => {
-                let gone = stored.extract_if(|key, _| key.component == component && !keys.contains(key));
-                gone.for_each(|(key, _)| end(&cx, &mut actors, &key));
-                listed.insert(component);
-                if listed.len() == Component::ALL.len() {
-                    cx.registry.set_listed();
-                    readiness.set("custom resources", true);
-                }
-                // Last: all are listed when it is seen.
-                cx.hub_changes.record_any();
-            }
-            HubEvent::Profile(event) => match event {
-                Event::Init => listing.clear(),
-                Event::InitApply(profile) => listing.push(profile),
-                Event::InitDone => {
-                    cx.profiles.reset(std::mem::take(&mut listing));
-                    cx.hub_changes.record_any();
-                    actors.trigger(actors.referring(None).iter());
-                }
-                Event::Apply(profile) => {
-                    let (reference, profile) = (profile.reference(), Arc::new(profile));
-                    let before = cx.profiles.set(&profile);
-                    cx.hub_changes.record_profile(&reference, before.as_deref(), &profile);
-                    actors.trigger(actors.referring(Some(&reference)).iter());
-                }
-                Event::Delete(profile) => {
-                    let reference = profile.reference();
-                    cx.profiles.remove(&reference);
-                    cx.hub_changes.record_any();
-                    cx.connections.remove(&reference);
-                    actors.trigger(actors.referring(Some(&reference)).iter());
-                }
+        tokio::select! {
+            event = events.next() => match event {
+                Some(event) => supervisor.hub_changed(event),
+                None => return,
             },
-            HubEvent::ProfileWatchFailed(error) => {
-                match &error {
-                    watcher::Error::InitialListFailed(kube::Error::Api(status))
-                    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-                        if status.code == 404 =>
-                    {
-                        cx.profiles.set_kind_missing();
-                    }
-                    other => cx.profiles.set_unreadable(knative_operator_runtime::error_text(other)),
-                }
-                cx.hub_changes.record_any();
-                actors.trigger(actors.referring(None).iter());
+            Some(change) = shards.recv() => supervisor.shards_changed(change).await,
+            Ok(()) = go_operator.changed() => supervisor.actors.trigger(supervisor.stored.keys()),
+            Some(key) = ended.recv() => supervisor.actors.forget(&key),
+            () = ended_early(&mut supervisor.fleets) => supervisor.fleets_panicked(),
+            () = &mut providers => {
+                providers.set(providers_changed(&cx));
+                supervisor.trigger_referring(None);
             }
         }
     }
 }
 
-/// Manages fleets while this replica has shard 0. Without a task that is `running`, one starts
-/// after `delay`.
-fn manage_fleets(
-    cx: &Arc<Context>,
-    own_shards: &BTreeSet<u32>,
-    running: Option<AbortOnDropHandle<()>>,
-    delay: Duration,
-) -> Option<AbortOnDropHandle<()>> {
-    let is_responsible = cx.manages_fleets && own_shards.contains(&0);
-    let start = || {
-        let cx = Arc::clone(cx);
-        AbortOnDropHandle::new(tokio::spawn(async move {
-            tokio::time::sleep(delay).await;
-            fleets::run(cx).await;
-        }))
-    };
-    is_responsible.then(|| running.unwrap_or_else(start))
+/// The actors of this replica, and what they depend on.
+struct Supervisor {
+    cx: Arc<Context>,
+    readiness: Readiness,
+    actors: Actors,
+    /// Shards that this replica manages.
+    own_shards: BTreeSet<u32>,
+    /// The task of all fleets, while this replica has shard 0.
+    fleets: Option<AbortOnDropHandle<()>>,
+    /// All custom resources of the hub, also those of other shards.
+    stored: HashMap<ResourceKey, Desired>,
+    /// Components whose resources were listed completely.
+    listed: HashSet<Component>,
+    /// ClusterProfiles of a list that is not complete yet.
+    listing: Vec<ClusterProfile>,
+}
+
+impl Supervisor {
+    /// A supervisor with shard `first`, and the keys of actors that end.
+    fn new(cx: Arc<Context>, readiness: Readiness, first: u32) -> (Self, mpsc::UnboundedReceiver<ResourceKey>) {
+        let (actors, ended) = Actors::new(Arc::clone(&cx));
+        let mut supervisor = Self {
+            cx,
+            readiness,
+            actors,
+            own_shards: BTreeSet::from([first]),
+            fleets: None,
+            stored: HashMap::new(),
+            listed: HashSet::new(),
+            listing: Vec::new(),
+        };
+        supervisor.cx.metrics.set_shards(supervisor.own_shards.len());
+        supervisor.manage_fleets(Duration::ZERO);
+        (supervisor, ended)
+    }
+
+    /// This replica has another shard, or has to release one.
+    async fn shards_changed(&mut self, change: ShardEvent) {
+        match change {
+            ShardEvent::Acquired(shard) => {
+                self.own_shards.insert(shard);
+                for desired in self.stored.values().filter(|desired| leader::shard(desired, self.cx.shards) == shard) {
+                    self.actors.start(desired.clone());
+                }
+            }
+            ShardEvent::Release(shard, answer) => {
+                self.own_shards.remove(&shard);
+                if shard == 0
+                    && let Some(fleets) = self.fleets.take()
+                {
+                    fleets.abort();
+                    // Err means that it was aborted.
+                    let _ = fleets.await;
+                    self.cx.metrics.fleets.clear();
+                }
+                self.actors.stop(shard).await;
+                let _ = answer.send(());
+            }
+        }
+        self.cx.metrics.set_shards(self.own_shards.len());
+        self.manage_fleets(Duration::ZERO);
+    }
+
+    /// Manages fleets while this replica has shard 0. Without a task that is running, one starts
+    /// after `delay`.
+    fn manage_fleets(&mut self, delay: Duration) {
+        if !(self.cx.manages_fleets && self.own_shards.contains(&0)) {
+            self.fleets = None;
+        } else if self.fleets.is_none() {
+            let cx = Arc::clone(&self.cx);
+            let task = tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                fleets::run(cx).await;
+            });
+            self.fleets = Some(AbortOnDropHandle::new(task));
+        }
+    }
+
+    /// The task of all fleets ended, which it does only if it panics.
+    fn fleets_panicked(&mut self) {
+        self.cx.metrics.fleet_panicked();
+        tracing::error!("the task of all fleets panicked; restarting with empty state");
+        self.fleets = None;
+        self.manage_fleets(RESTART);
+    }
+
+    fn hub_changed(&mut self, event: HubEvent) {
+        match event {
+            HubEvent::Applied(desired) => self.resource_applied(desired),
+            HubEvent::Deleted(key) => {
+                self.stored.remove(&key);
+                self.end(&key);
+            }
+            HubEvent::Listed(component, keys) => self.resources_listed(component, &keys),
+            HubEvent::Profile(event) => self.profile_changed(event),
+            HubEvent::ProfileWatchFailed(error) => self.profile_watch_failed(&error),
+        }
+    }
+
+    /// A custom resource was created or changed.
+    fn resource_applied(&mut self, desired: Desired) {
+        let key = ResourceKey::of(&desired);
+        let before = self.cx.registry.get(&key);
+        self.stored.insert(key, desired.clone());
+        // Without a known target, its competitors are unknown, too.
+        if desired.unreadable.as_ref().is_none_or(|unreadable| unreadable.has_target) {
+            self.cx.registry.set(Arc::clone(&desired.resource));
+        } else {
+            self.cx.registry.set_unreadable(Arc::clone(&desired.resource));
+        }
+        for one in before.iter().chain([&desired.resource]) {
+            self.cx.hub_changes.record_resource(one);
+        }
+        if self.own_shards.contains(&leader::shard(&desired, self.cx.shards)) {
+            self.actors.trigger(self.cx.registry.competitor_keys(&desired).iter());
+            self.actors.start(desired);
+        } else {
+            // It was created again, for a cluster of another shard.
+            self.actors.end(&ResourceKey::of(&desired));
+        }
+    }
+
+    /// `keys` are all resources of `component`.
+    fn resources_listed(&mut self, component: Component, keys: &HashSet<ResourceKey>) {
+        let is_gone = |key: &ResourceKey| key.component == component && !keys.contains(key);
+        let gone: Vec<_> = self.stored.extract_if(|key, _| is_gone(key)).map(|(key, _)| key).collect();
+        for key in gone {
+            self.end(&key);
+        }
+        self.listed.insert(component);
+        if self.listed.len() == Component::ALL.len() {
+            self.cx.registry.set_listed();
+            self.readiness.set("custom resources", true);
+        }
+        // Last: all are listed when it is seen.
+        self.cx.hub_changes.record_any();
+    }
+
+    /// The resource of `key` is gone.
+    fn end(&mut self, key: &ResourceKey) {
+        let cx = &self.cx;
+        let resource = cx.registry.remove(key);
+        match &resource {
+            Some(resource) => cx.hub_changes.record_resource(resource),
+            None => cx.hub_changes.record_any(),
+        }
+        let last = resource.as_ref().is_none_or(|resource| !cx.registry.has_resource_on_cluster_of(resource));
+        cx.metrics.remove(key, last);
+        if self.actors.end(key)
+            && let Some(resource) = &resource
+        {
+            self.actors.trigger(cx.registry.competitor_keys(resource).iter());
+        }
+        // The connection is no longer needed.
+        if last && let Some(cluster) = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref()) {
+            cx.connections.remove(cluster);
+        }
+    }
+
+    fn profile_changed(&mut self, event: Event<ClusterProfile>) {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(profile) => self.listing.push(profile),
+            Event::InitDone => {
+                self.cx.profiles.reset(std::mem::take(&mut self.listing));
+                self.cx.hub_changes.record_any();
+                self.trigger_referring(None);
+            }
+            Event::Apply(profile) => {
+                let (reference, profile) = (profile.reference(), Arc::new(profile));
+                let before = self.cx.profiles.set(&profile);
+                self.cx.hub_changes.record_profile(&reference, before.as_deref(), &profile);
+                self.trigger_referring(Some(&reference));
+            }
+            Event::Delete(profile) => {
+                let reference = profile.reference();
+                self.cx.profiles.remove(&reference);
+                self.cx.hub_changes.record_any();
+                self.cx.connections.remove(&reference);
+                self.trigger_referring(Some(&reference));
+            }
+        }
+    }
+
+    fn profile_watch_failed(&self, error: &watcher::Error) {
+        match error {
+            watcher::Error::InitialListFailed(kube::Error::Api(status))
+            | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+                if status.code == 404 =>
+            {
+                self.cx.profiles.set_kind_missing();
+            }
+            other => self.cx.profiles.set_unreadable(knative_operator_runtime::error_text(other)),
+        }
+        self.cx.hub_changes.record_any();
+        self.trigger_referring(None);
+    }
+
+    /// Triggers the actors of resources that refer to `profile`, or to any one.
+    fn trigger_referring(&self, profile: Option<&ClusterProfileReference>) {
+        self.actors.trigger(self.actors.referring(profile).iter());
+    }
 }
 
 /// Waits until `task` has ended, which it does only if it panics.
@@ -213,26 +288,6 @@ async fn providers_changed(cx: &Context) {
     match &cx.providers {
         Some(file) => file.changed(|valid| cx.metrics.provider_file(valid)).await,
         None => std::future::pending().await,
-    }
-}
-
-/// The resource of `key` is gone.
-fn end(cx: &Context, actors: &mut Actors, key: &ResourceKey) {
-    let resource = cx.registry.remove(key);
-    match &resource {
-        Some(resource) => cx.hub_changes.record_resource(resource),
-        None => cx.hub_changes.record_any(),
-    }
-    let last = resource.as_ref().is_none_or(|resource| !cx.registry.has_resource_on_cluster_of(resource));
-    cx.metrics.remove(key, last);
-    if actors.end(key)
-        && let Some(resource) = &resource
-    {
-        actors.trigger(cx.registry.competitor_keys(resource).iter());
-    }
-    // The connection is no longer needed.
-    if last && let Some(cluster) = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref()) {
-        cx.connections.remove(cluster);
     }
 }
 
