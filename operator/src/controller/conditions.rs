@@ -69,6 +69,12 @@ impl InstallationReport {
             unreachable: false,
         }
     }
+
+    /// Whether there is nothing to wait for. Until then, it is examined again at the poll interval
+    /// at the latest.
+    pub fn is_complete(&self) -> bool {
+        self.pending.is_empty() && self.unavailable.is_empty() && self.observed && !self.has_missing_objects
+    }
 }
 
 /// Result of a reconcile.

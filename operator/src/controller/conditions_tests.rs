@@ -27,6 +27,23 @@ fn message(state: &State) -> &str {
 }
 
 #[test]
+fn rollout_is_examined_again_until_it_is_complete() {
+    let observed = InstallationReport { observed: true, ..InstallationReport::of(Component::Serving) };
+    assert!(observed.is_complete());
+    let incomplete: [&dyn Fn(&mut InstallationReport); 4] = [
+        &|report| report.unavailable = vec![("a".to_owned(), Wait::from("why"))],
+        &|report| report.pending = vec!["Job x".to_owned()],
+        &|report| report.has_missing_objects = true,
+        &|report| report.observed = false,
+    ];
+    for change in incomplete {
+        let mut report = observed.clone();
+        change(&mut report);
+        assert!(!report.is_complete(), "{report:?}");
+    }
+}
+
+#[test]
 fn complete_installation_is_ready() {
     assert_eq!(ready(&states(fresh(), &report_with(|_| {}))), State::True);
 }

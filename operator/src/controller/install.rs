@@ -339,11 +339,7 @@ impl Install<'_> {
         if observed.is_namespace_terminating() || report.refused.iter().any(in_terminating_namespace) {
             return *self.namespace_terminating();
         }
-        let is_complete = report.pending.is_empty()
-            && report.unavailable.is_empty()
-            && report.observed
-            && !report.has_missing_objects;
-        let poll_interval = (!is_complete).then_some(self.cx.poll_interval);
+        let poll_interval = (!report.is_complete()).then_some(self.cx.poll_interval);
         let until = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(Instant::now()));
         let starting = until(report.starting_until);
         let result = ReconcileResult::Installation(report);
