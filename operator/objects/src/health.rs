@@ -240,7 +240,10 @@ fn deployment(object: &WatchedObject) -> Health {
     let wanted = object.spec.replicas.unwrap_or(1);
     let (updated, all) = (object.number("updatedReplicas"), object.number("replicas"));
     if updated < wanted || all > updated {
-        let reason = format!("{updated} of {wanted} replicas are updated, {} old ones remain", (all - updated).max(0));
+        let reason = format!(
+            "{updated} of {wanted} replicas are updated, {} old ones remain",
+            all.saturating_sub(updated).max(0)
+        );
         return Health::Waiting(Wait { reason, since: None, deadline });
     }
     Health::Ready
@@ -327,6 +330,10 @@ mod tests {
             (
                 available("True", 2, 2, 2, 1),
                 "1 of 1 replicas are updated, 1 old ones remain, deadline 2026-01-01T10:10:05Z",
+            ),
+            (
+                available("True", 2, 2, i64::MAX, -2),
+                "-2 of 1 replicas are updated, 9223372036854775807 old ones remain, deadline 2026-01-01T10:10:05Z",
             ),
             (json!({"metadata": {}}), "it has no condition Available yet"),
         ] {
