@@ -30,6 +30,7 @@ use super::profile::Access;
 use super::tls;
 use super::unresolved::Unresolved;
 use knative_operator_runtime::body::LimitedBody;
+use knative_operator_runtime::deadline::is_watch;
 use knative_operator_runtime::fence::{Fence, LeaseLost};
 
 /// Time limit of response headers: longer than the timeouts of admission webhooks.
@@ -163,7 +164,7 @@ impl SpokeService {
     async fn send(&self, request: Request<Body>) -> Result<Response<LimitedBody>, TransportError> {
         let (mut parts, body) = request.into_parts();
         parts.uri = join(&self.access.server, &parts.uri)?;
-        let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
+        let watch = is_watch(&parts.uri);
         // A 401 of a Service says nothing about the credential.
         let retry = body.try_clone().filter(|_| parts.extensions.get::<ToService>().is_none());
         let cached = self.credentials.current().await?;

@@ -3,9 +3,10 @@
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`gate`]: what it sends on a condition, [`fence`]: on that of a Lease) and [`user`]
 //! that of a user, [`identity`] has user agent and field manager, [`untyped`] and [`watch`] read
-//! objects, [`inventory`] those of the Cluster Inventory API, [`body`] limits responses,
-//! [`backoff`] says when to try again ([`constant_backoff`]: of a watch), [`error_text`] formats
-//! errors, `connect_error` those of connections, [`json_response`] answers in JSON.
+//! objects, [`inventory`] those of the Cluster Inventory API, [`body`] limits responses
+//! ([`deadline`]: their time), [`backoff`] says when to try again ([`constant_backoff`]: of a
+//! watch), [`error_text`] formats errors, `connect_error` those of connections, [`json_response`]
+//! answers in JSON.
 
 pub mod access;
 pub mod admin;
@@ -13,6 +14,7 @@ pub mod backoff;
 pub mod body;
 mod connect_error;
 pub mod constant_backoff;
+pub mod deadline;
 pub mod duration;
 pub mod error_text;
 pub mod fence;
