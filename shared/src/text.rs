@@ -2,6 +2,8 @@
 
 /// Maximum length of a condition's message, an event's note, or an error, in bytes.
 pub const MAX_MESSAGE: usize = 1023;
+/// Maximum length of a name in Kubernetes, in bytes.
+const MAX_NAME: usize = 253;
 /// Mark at the end of a shortened text.
 const ELLIPSIS: &str = " …";
 
@@ -57,15 +59,26 @@ pub fn shown(text: &str, most: usize) -> String {
     clip(&show_controls(&clip(text, most)), most)
 }
 
-/// The name among `known` that is most similar to `name`.
+/// The name among `known` that is most similar to `name`, or to the start of a longer one than
+/// Kubernetes has: the time grows with the lengths of both.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let similarity = |k: &str| strsim::jaro_winkler(k, name);
-    known.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
+    let name = start(name, MAX_NAME);
+    let compared = known.map(|known| (strsim::jaro_winkler(known, name), known));
+    compared.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, known)| known)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nearest_name_is_found_for_a_text_of_any_length() {
+        let known = ["controller", "activator", "webhook"];
+        assert_eq!(nearest("activater", known.into_iter()), Some("activator"));
+        assert_eq!(nearest("a", std::iter::empty()), None);
+        let (text, long) = ("b".repeat(4 << 20), "a".repeat(253));
+        assert_eq!(nearest(&text, std::iter::repeat_n(long.as_str(), 50)), Some(long.as_str()));
+    }
 
     #[test]
     fn control_characters_are_shown() {
