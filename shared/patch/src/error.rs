@@ -62,6 +62,8 @@ pub enum ContentError {
     TooMuchCopied,
     #[error("the patch makes the object larger than an API server accepts; set fewer fields")]
     TooLarge,
+    #[error("{0} has more than {1} elements, which are too many to merge; use merge or json")]
+    TooManyElements(String, usize),
     #[error("cannot apply the JSON patch: {0}; correct the operation")]
     Operation(json_patch::PatchError),
     #[error("{path} is {type_}; quote the value")]

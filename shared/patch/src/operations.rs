@@ -14,6 +14,8 @@ const MAX_OPERATIONS: usize = 10_000;
 const MAX_COPIED: usize = 3 << 20;
 /// Maximum size of a patched object in bytes of JSON: no API server accepts a larger one.
 const MAX_SIZE: usize = 3 << 20;
+/// Maximum number of items of a list: each operation may move all of them.
+const MAX_ITEMS: usize = 10_000;
 /// Maximum depth of a patched object. `serde_json` reads 127 levels.
 const MAX_DEPTH: usize = 100;
 
@@ -85,11 +87,12 @@ fn check_depth(operation: &PatchOperation, below: usize) -> Result<(), ContentEr
     if above.saturating_add(below) > MAX_DEPTH { Err(ContentError::TooDeep(MAX_DEPTH)) } else { Ok(()) }
 }
 
-/// Number of levels in `value`; `None` if it takes more than `left` bytes of JSON. They are reduced
-/// by its size.
+/// Number of levels in `value`; `None` if it takes more than `left` bytes of JSON, which are reduced
+/// by its size, or has a list that is too long.
 fn measure(value: &Value, left: &mut usize) -> Option<usize> {
     let (own, below) = match value {
         Value::String(text) => (text.len() + 3, 0),
+        Value::Array(items) if items.len() > MAX_ITEMS => return None,
         Value::Array(items) => {
             let mut deepest = 0;
             for item in items {
@@ -113,7 +116,7 @@ fn measure(value: &Value, left: &mut usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::PatchType::{Json, Merge};
+    use knative_operator_shared::api::PatchType::{Json, Merge, Strategic};
     use serde_json::json;
 
     use crate::Document;
@@ -173,6 +176,29 @@ mod tests {
         let large = deployment(&json!({"text": "x".repeat(3 << 20)}));
         let reason = patched(&large, Merge, "spec: {paused: true}").unwrap_err();
         assert!(reason.contains("larger than an API server accepts"), "{reason}");
+    }
+
+    #[test]
+    fn long_lists_are_refused() {
+        let long = json!([{"op": "add", "path": "/spec/a", "value": vec![0; 10_001]}]).to_string();
+        let reason = patched(&deployment(&json!({})), Json, &long).unwrap_err();
+        assert!(reason.contains("larger than an API server accepts"), "{reason}");
+        // What is merged is compared.
+        let env: Vec<_> = (0..501).map(|number| json!({"name": format!("A{number}")})).collect();
+        let container = |env: &[serde_json::Value]| json!([{"name": "a", "env": env}]);
+        let object = deployment(&json!({"containers": container(&env[..1])}));
+        for (added, expected) in [(499, Ok(500)), (500, Err("env has more than 500 elements, which are too many"))] {
+            let content = json!({"spec": {"template": {"spec": {"containers": container(&env[1..=added])}}}});
+            let result = patched(&object, Strategic, &content.to_string());
+            let merged = result.map(|object| {
+                let env = object.pointer("/spec/template/spec/containers/0/env");
+                env.and_then(|env| env.as_array().map(Vec::len)).unwrap_or_default()
+            });
+            match expected {
+                Ok(length) => assert_eq!(merged, Ok(length)),
+                Err(part) => assert!(merged.unwrap_err().contains(part)),
+            }
+        }
     }
 
     #[test]
