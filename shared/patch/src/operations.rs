@@ -87,8 +87,8 @@ fn check_depth(operation: &PatchOperation, below: usize) -> Result<(), ContentEr
     if above.saturating_add(below) > MAX_DEPTH { Err(ContentError::TooDeep(MAX_DEPTH)) } else { Ok(()) }
 }
 
-/// Number of levels in `value`; `None` if it takes more than `left` bytes of JSON, which are reduced
-/// by its size, or has a list that is too long.
+/// Number of levels in `value`; `None` if it takes more than `left` bytes of JSON, which are
+/// reduced by its size, or has a list that is too long.
 fn measure(value: &Value, left: &mut usize) -> Option<usize> {
     let (own, below) = match value {
         Value::String(text) => (text.len() + 3, 0),

@@ -58,8 +58,8 @@ pub fn run<E: Error + 'static>(
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Ends `runtime`. Without a time limit, that would wait for all blocking threads: the resolution of
-/// a name is in one, and takes half a minute if no name server answers.
+/// Ends `runtime`. Without a time limit, that would wait for all blocking threads: the resolution
+/// of a name is in one, and takes half a minute if no name server answers.
 pub fn end(runtime: Runtime) {
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
 }

@@ -208,11 +208,11 @@ fn step_is_finished_if_the_bundle_lacks_what_follows() {
         std::fs::remove_dir_all(folder.path().join("knative-serving/1.3.0"))?;
         spoke.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-jobs"], "").await?;
         product.start_operator(&hub).await?;
-        let part = "lacks version 1.3, which is on the way from the installed version v1.2.0 to 1.4.0";
-        has_condition(&hub, &wanted, "VersionMigrationEligible", "Error", part).await?;
         let is_at = |status: &KnativeStatus| status.version.as_deref() == Some("1.2.0");
         let found = status(&hub, &wanted, WAY, "with the version of the step", is_at).await?;
         assert!(condition(&found, "InstallSucceeded").is_some_and(|c| c.status == "True"), "{found:?}");
+        let part = "lacks version 1.3, which is on the way from the installed version v1.2.0 to 1.4.0";
+        has_condition(&hub, &wanted, "VersionMigrationEligible", "Error", part).await?;
         delete(&hub, &wanted).await
     });
 }
