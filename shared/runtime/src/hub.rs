@@ -87,8 +87,8 @@ impl HubArgs {
     }
 }
 
-/// A client with a time limit of response headers, and one of bodies, whose connections are probed and whose errors
-/// `explain` changes.
+/// A client with a time limit of response headers, and one of bodies, whose connections are probed
+/// and whose errors `explain` changes.
 fn client(
     config: Config,
     limit: Duration,
