@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use knative_operator_shared::api::fleet::StageStatus;
 use knative_operator_shared::api::{Condition, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::condition::STALLED;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -129,13 +128,14 @@ impl FleetMetrics {
     /// Sets the series of `fleet` with `status`.
     pub fn set(&self, fleet: &KnativeFleet, status: &KnativeFleetStatus) {
         let (namespace, name) = key(fleet);
-        let sum = |of: fn(&StageStatus) -> i32| status.stages.iter().map(of).sum();
-        let updating: i32 = sum(|stage| stage.updating);
-        let pending = status.clusters - status.updated - updating - status.deferred - status.failed;
-        let counts = [status.updated, updating, pending.max(0), status.deferred, status.failed];
+        let updating: i64 = status.stages.iter().map(|stage| i64::from(stage.updating)).sum();
+        let counts = [status.clusters, status.updated, status.deferred, status.failed];
+        let [clusters, updated, deferred, failed] = counts.map(i64::from);
+        let pending = clusters - updated - updating - deferred - failed;
+        let counts = [updated, updating, pending.max(0), deferred, failed];
         for (state, count) in STATES.into_iter().zip(counts) {
             let labels = StateLabels { namespace: namespace.clone(), name: name.clone(), state };
-            self.clusters.get_or_create(&labels).set(count.into());
+            self.clusters.get_or_create(&labels).set(count);
         }
         let is_unknown = |c: &Condition| c.type_ == "Ready" && c.reason.as_deref() == Some("ClustersUnknown");
         let is_known = !status.conditions.iter().any(is_unknown);
@@ -255,6 +255,12 @@ mod tests {
         let text = output();
         assert!(text.contains(r#"fleet_clusters_known{namespace="n",name="f"} 0"#), "{text}");
         assert!(text.contains(r#"fleet_condition{namespace="n",name="f",condition="Stalled"} 1"#), "{text}");
+        // One that somebody else wrote.
+        let stage = |name: &str| json!({"name": name, "state": "Complete", "updating": i32::MAX});
+        let large = json!({"clusters": i32::MIN, "updated": i32::MAX, "stages": [stage("s"), stage("t")]});
+        metrics.set(&fleet, &serde_json::from_value(large).unwrap());
+        let text = output();
+        assert!(text.contains(r#"fleet_clusters{namespace="n",name="f",state="updating"} 4294967294"#), "{text}");
         metrics.ended(RolloutEnd::Complete, Duration::from_secs(30));
         metrics.remove("n", "f");
         let text = output();

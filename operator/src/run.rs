@@ -153,8 +153,14 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return RunError::WatchesEnded };
             readiness.set("custom resources", false);
             // It ends, and starts again later, so that it has no Lease meanwhile.
-            if let Err(other) = other_release::check(&client, &namespace).await {
-                return RunError::OtherOperator(other);
+            match other_release::check(&client, &namespace, &stop).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    // Nothing has begun, so the Leases can be released at once.
+                    drop(shard_events);
+                    return std::future::pending().await;
+                }
+                Err(other) => return RunError::OtherOperator(other),
             }
             let system_namespace = namespace.clone();
             library.keeps_installed = keep_installed_versions;

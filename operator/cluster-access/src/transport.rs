@@ -29,6 +29,7 @@ use super::credential::{CachedCredential, CredentialCache};
 use super::error::AccessError;
 use super::profile::Access;
 use super::tls;
+use knative_operator_client::deadline::is_watch;
 
 /// Time limit of response headers: longer than the timeouts of admission webhooks.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -165,7 +166,7 @@ impl SpokeService {
     async fn send(&self, request: Request<Body>) -> Result<Response<LimitedBody>, TransportError> {
         let (mut parts, body) = request.into_parts();
         parts.uri = join(&self.access.server, &parts.uri)?;
-        let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
+        let watch = is_watch(&parts.uri);
         // A 401 of a Service says nothing about the credential.
         let retries = parts.extensions.get::<ToService>().is_none() && parts.extensions.get::<NoRetry>().is_none();
         let retry = body.try_clone().filter(|_| retries);

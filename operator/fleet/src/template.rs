@@ -6,6 +6,7 @@ use knative_operator_shared::label::{
     FLEET, FLEET_ANNOTATIONS, FLEET_CLUSTER, FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_STAGE,
     FLEET_UPDATED_AT, GROUP, VERSION,
 };
+use knative_operator_shared::text::start;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -33,9 +34,10 @@ pub fn label_value(name: &str) -> String {
     format!("{}-{}", clip(name, MAX_LABEL - DIGEST - 1), short_digest(name))
 }
 
-/// The start of `text`, a DNS name, with at most `most` characters, as a DNS name.
+/// The start of `text`, a DNS name, with at most `most` characters, as a DNS name. A
+/// PlacementDecision may name anything.
 fn clip(text: &str, most: usize) -> &str {
-    text[..text.len().min(most)].trim_end_matches(['-', '.'])
+    start(text, most).trim_end_matches(['-', '.'])
 }
 
 fn short_digest(text: &str) -> String {
@@ -125,7 +127,9 @@ mod tests {
         let long = "a".repeat(253);
         let mut names = std::collections::BTreeSet::new();
         for fleet in ["prod", "prod-eu", &long] {
-            for name in ["eu-1", "1", "eu.example.com", "eu-example-com", &long, &format!("{}b", &long[1..])] {
+            for name in
+                ["eu-1", "1", "eu.example.com", "eu-example-com", &long, &format!("{}b", &long[1..]), &"é".repeat(99)]
+            {
                 let child = child_name(fleet, &cluster(name));
                 assert!(child.len() <= MAX_LABEL && !child.starts_with('-') && !child.contains('.'), "{child}");
                 assert!(names.insert(child));

@@ -40,6 +40,13 @@ impl From<&str> for Wait {
     }
 }
 
+impl Wait {
+    /// Whether it is that of a Job with a Pod that runs, and none that failed.
+    pub fn is_of_running_job(&self) -> bool {
+        self.reason.split_once(" of its Pods are running, 0 failed").is_some_and(|(running, _)| running != "0")
+    }
+}
+
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)?;
@@ -240,7 +247,10 @@ fn deployment(object: &WatchedObject) -> Health {
     let wanted = object.spec.replicas.unwrap_or(1);
     let (updated, all) = (object.number("updatedReplicas"), object.number("replicas"));
     if updated < wanted || all > updated {
-        let reason = format!("{updated} of {wanted} replicas are updated, {} old ones remain", (all - updated).max(0));
+        let reason = format!(
+            "{updated} of {wanted} replicas are updated, {} old ones remain",
+            all.saturating_sub(updated).max(0)
+        );
         return Health::Waiting(Wait { reason, since: None, deadline });
     }
     Health::Ready
@@ -267,7 +277,7 @@ fn job(object: &WatchedObject) -> Health {
     }
     let reason = format!(
         "{} of its Pods are running, {} failed ({} are allowed to)",
-        object.number("active"),
+        object.number("ready"),
         object.number("failed"),
         object.spec.backoff_limit.unwrap_or(DEFAULT_BACKOFF_LIMIT)
     );
@@ -328,6 +338,10 @@ mod tests {
                 available("True", 2, 2, 2, 1),
                 "1 of 1 replicas are updated, 1 old ones remain, deadline 2026-01-01T10:10:05Z",
             ),
+            (
+                available("True", 2, 2, i64::MAX, -2),
+                "-2 of 1 replicas are updated, 9223372036854775807 old ones remain, deadline 2026-01-01T10:10:05Z",
+            ),
             (json!({"metadata": {}}), "it has no condition Available yet"),
         ] {
             assert_eq!(message_of("Deployment", object), expected);
@@ -339,11 +353,24 @@ mod tests {
         let job = |type_: &str| json!({"metadata": {}, "status": {"conditions": [{"type": type_, "status": "True", "reason": "BackoffLimitExceeded"}]}});
         assert_eq!(health("Job", job("Complete")), Some(Health::Ready));
         assert_eq!(health("Job", job("Failed")), Some(Health::Failed("BackoffLimitExceeded".into())));
-        let running = json!({"metadata": {}, "spec": {"activeDeadlineSeconds": 60}, "status": {"active": 1, "failed": 2, "startTime": "2026-01-01T10:00:00Z"}});
+        let running = json!({"metadata": {}, "spec": {"activeDeadlineSeconds": 60}, "status": {"active": 1, "ready": 1, "failed": 2, "startTime": "2026-01-01T10:00:00Z"}});
         assert_eq!(
             message_of("Job", running),
             "1 of its Pods are running, 2 failed (6 are allowed to), since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:01:00Z"
         );
+    }
+
+    #[test]
+    fn job_runs_while_a_pod_of_it_is_ready() {
+        let runs = |status: Value| match health("Job", json!({"metadata": {}, "status": status})) {
+            Some(Health::Waiting(wait)) => wait.is_of_running_job(),
+            other => unreachable!("{other:?}"),
+        };
+        assert!(runs(json!({"active": 1, "ready": 1})) && runs(json!({"active": 10, "ready": 10})));
+        // Its image is being pulled, its container restarts, or an earlier Pod failed.
+        for status in [json!({}), json!({"active": 1, "ready": 0}), json!({"active": 1, "ready": 1, "failed": 1})] {
+            assert!(!runs(status.clone()), "{status}");
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The condition `Stalled`, by which kstatus (Flux, Helm) and health scripts see that only a person
 //! helps: the remedy is one without which the problem does not end. Pure.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::{Condition, KnativeFleetStatus};
 use knative_operator_shared::condition::STALLED;
 use knative_operator_shared::time::truncate;
@@ -12,42 +14,83 @@ use super::{build, component};
 /// Reasons for which a fleet waits for a person as planned: it is not stalled, unless it failed.
 const PLANNED: [&str; 2] = ["AwaitingApproval", "Paused"];
 
+/// Time for which a problem of a component lasts before it counts: what is missing may be created
+/// together with the resource, and who waits by kstatus gives up at the first sight of the
+/// condition.
+const SETTLE: SignedDuration = SignedDuration::from_secs(5);
+
+/// A problem that only a person solves.
+struct Permanent {
+    reason: String,
+    message: String,
+    /// Since when its condition is as it is, if it has to last before it counts.
+    since: Option<Timestamp>,
+}
+
+impl Permanent {
+    /// Time until it counts.
+    fn settles_in(&self, now: Timestamp) -> Option<Duration> {
+        let left = SETTLE - now.duration_since(self.since?);
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+}
+
 /// `conditions` of a KnativeServing or KnativeEventing after `old`, with `Stalled` if it is.
 pub fn of_component(old: &[Condition], mut conditions: Vec<Condition>, now: Timestamp) -> Vec<Condition> {
-    let problem = component::problem(&conditions, &Names::default()).filter(|problem| {
-        let is_known = |c: &Condition| c.type_ == problem.condition && c.status == "False";
-        let is_permanent = problem.remedy.as_ref().is_some_and(|remedy| !remedy.can_recover);
-        is_permanent && conditions.iter().any(is_known)
-    });
-    set(old, &mut conditions, problem.map(|problem| (problem.reason, problem.message)), None, now);
+    let problem = problem_of_component(&conditions);
+    set(old, &mut conditions, problem, None, now);
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
     conditions
 }
 
+/// Time until a KnativeServing or KnativeEventing with `conditions` is stalled; `None` if it is, or
+/// is not to be.
+pub fn component_settles_in(conditions: &[Condition], now: Timestamp) -> Option<Duration> {
+    problem_of_component(conditions).filter(|_| stalled(conditions).is_none())?.settles_in(now)
+}
+
+fn problem_of_component(conditions: &[Condition]) -> Option<Permanent> {
+    let problem = component::problem(conditions, &Names::default())?;
+    let condition = conditions.iter().find(|c| c.type_ == problem.condition && c.status == "False")?;
+    let is_permanent = problem.remedy.as_ref().is_some_and(|remedy| !remedy.can_recover);
+    is_permanent.then(|| Permanent { reason: problem.reason, message: problem.message, since: condition.since() })
+}
+
 /// `status` of a fleet after `old`, with `Stalled` if it is.
 pub fn of_fleet(old: &KnativeFleetStatus, mut status: KnativeFleetStatus, now: Timestamp) -> KnativeFleetStatus {
-    let problem = build::problem(&status.conditions).and_then(|(condition, remedy)| {
-        let reason = condition.reason.clone().unwrap_or_default();
-        let is_permanent = remedy.is_some_and(|remedy| !remedy.can_recover) && !PLANNED.contains(&reason.as_str());
-        is_permanent.then(|| (reason, condition.message.clone().unwrap_or_default()))
-    });
+    let problem = problem_of_fleet(&status);
     set(&old.conditions, &mut status.conditions, problem, status.observed_generation, now);
     status
 }
 
-/// Sets `Stalled` among `conditions`, which follow `old`, to `problem` (reason and message) in
-/// `generation`.
+fn problem_of_fleet(status: &KnativeFleetStatus) -> Option<Permanent> {
+    let (condition, remedy) = build::problem(&status.conditions)?;
+    let reason = condition.reason.clone().unwrap_or_default();
+    let is_permanent = remedy.is_some_and(|remedy| !remedy.can_recover) && !PLANNED.contains(&reason.as_str());
+    let message = condition.message.clone().unwrap_or_default();
+    is_permanent.then_some(Permanent { reason, message, since: None })
+}
+
+/// The condition `Stalled` among `conditions`, if it is True.
+fn stalled(conditions: &[Condition]) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == STALLED && condition.status == "True")
+}
+
+/// Sets `Stalled` among `conditions`, which follow `old`, to `problem` in `generation`, once that
+/// has lasted.
 fn set(
     old: &[Condition],
     conditions: &mut Vec<Condition>,
-    problem: Option<(String, String)>,
+    problem: Option<Permanent>,
     generation: Option<i64>,
     now: Timestamp,
 ) {
     conditions.retain(|condition| condition.type_ != STALLED);
-    let before = old.iter().find(|condition| condition.type_ == STALLED && condition.status == "True");
+    let before = stalled(old);
     let since = before.and_then(|condition| condition.last_transition_time.clone());
-    conditions.extend(problem.map(|(reason, message)| Condition {
+    // One problem may follow another.
+    let problem = problem.filter(|problem| before.is_some() || problem.settles_in(now).is_none());
+    conditions.extend(problem.map(|Permanent { reason, message, since: _ }| Condition {
         type_: STALLED.to_owned(),
         status: "True".to_owned(),
         observed_generation: generation,
@@ -73,18 +116,18 @@ mod tests {
         of_component(old, update(old, &states, now), now)
     }
 
-    fn stalled(conditions: &[Condition]) -> Option<&Condition> {
-        conditions.iter().find(|condition| condition.type_ == STALLED)
-    }
-
     #[test]
     fn component_is_stalled_only_while_a_person_must_act() {
         let missing = || State::not_met("ClusterProfileNotFound", "no");
+        // What is missing may be created a moment later.
         let first = after(&[], missing(), at(100));
+        assert_eq!((stalled(&first), component_settles_in(&first, at(101))), (None, Some(Duration::from_secs(4))));
+        let first = after(&first, missing(), at(105));
         let found = stalled(&first).unwrap();
         assert_eq!((found.status.as_str(), found.reason.as_deref()), ("True", Some("ClusterProfileNotFound")));
+        assert_eq!(component_settles_in(&first, at(105)), None);
         let second = after(&first, missing(), at(200));
-        assert_eq!(stalled(&second).unwrap().since(), Some(at(100)));
+        assert_eq!(stalled(&second).unwrap().since(), Some(at(105)));
         assert!(second.is_sorted_by(|a, b| a.type_ < b.type_));
         for state in [State::True, State::not_met("RemoteClusterUnreachable", "no"), State::unknown()] {
             let conditions = after(&second, state, at(300));

@@ -21,6 +21,9 @@ pub enum ManifestError {
     /// The object with this number has no name or kind.
     #[error("object {0} has no apiVersion, kind or metadata.name")]
     Incomplete(usize),
+    /// This field of the metadata of the object with this number has another type.
+    #[error("metadata.{1} of object {0} is not a mapping")]
+    Metadata(usize, &'static str),
     /// The document with this number is none.
     #[error("object {0} is not a mapping but {1}")]
     NotMapping(usize, &'static str),
@@ -50,6 +53,13 @@ fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), ManifestErro
                 .is_some_and(|m| ["name", "generateName"].iter().any(|k| m.get(*k).is_some_and(Value::is_string)));
             if !(named("apiVersion") && named("kind") && name) {
                 return Err(ManifestError::Incomplete(objects.len() + 1));
+            }
+            // The operator adds to both.
+            let is_other = |key: &&str| {
+                metadata.and_then(|m| m.get(*key)).is_some_and(|value| !(value.is_object() || value.is_null()))
+            };
+            if let Some(key) = ["labels", "annotations"].into_iter().find(is_other) {
+                return Err(ManifestError::Metadata(objects.len() + 1, key));
             }
             objects.push(Value::Object(fields));
             Ok(())
@@ -106,5 +116,12 @@ mod tests {
         assert!(unclosed.contains("line"), "{unclosed}");
         assert_eq!(error("just text"), "object 1 is not a mapping but a string");
         assert_eq!(error("apiVersion: v1\nkind: ConfigMap\n"), "object 1 has no apiVersion, kind or metadata.name");
+        for (field, expected) in [
+            ("annotations: x", "metadata.annotations of object 1 is not a mapping"),
+            ("labels: [x]", "metadata.labels of object 1 is not a mapping"),
+        ] {
+            assert_eq!(error(&format!("apiVersion: v1\nkind: X\nmetadata: {{name: a, {field}}}\n")), expected);
+        }
+        assert!(objects("apiVersion: v1\nkind: X\nmetadata: {name: a, labels: null, annotations: {}}\n").is_ok());
     }
 }

@@ -25,6 +25,9 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), Transfo
     let written = object["data"][KEY].as_str().ok_or(TransformError::NoKey(KEY))?;
     let field = format!("data.{KEY}");
     let mut defaults: Value = yaml::parse(written).map_err(|e| TransformError::field(&field, &e))?;
+    if !(defaults.is_object() || defaults.is_null()) {
+        return Err(TransformError::NotMapping(field));
+    }
     if !defaults["clusterDefault"].is_object() {
         defaults["clusterDefault"] = json!({});
     }
@@ -44,16 +47,31 @@ mod tests {
     use knative_operator_objects::Kinds;
 
     fn class_of(spec: &Value) -> Value {
+        let map = rendered(spec, "clusterDefault: {}").unwrap();
+        let defaults: Value = yaml::parse(map["data"][KEY].as_str().unwrap()).unwrap();
+        defaults["clusterDefault"]["brokerClass"].clone()
+    }
+
+    /// The ConfigMap with `defaults`.
+    fn rendered(spec: &Value, defaults: &str) -> Result<Value, TransformError> {
         let resource = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": spec});
         let resource = rules::parse(Component::Eventing, &resource).unwrap();
         let (version, settings) = ("1.22.1".parse().unwrap(), Settings { kubernetes_min_version: None });
         let kinds = Kinds::defined([].into_iter());
         let context =
             Context { resource: &resource, version: &version, namespace: "b", kinds: &kinds, settings: &settings };
-        let mut map = json!({"kind": "ConfigMap", "metadata": {"name": "config-br-defaults"}, "data": {KEY: "clusterDefault: {}"}});
-        default_class(&mut map, &context).unwrap();
-        let defaults: Value = yaml::parse(map["data"][KEY].as_str().unwrap()).unwrap();
-        defaults["clusterDefault"]["brokerClass"].clone()
+        let mut map = json!({"kind": "ConfigMap", "metadata": {"name": "config-br-defaults"}, "data": {KEY: defaults}});
+        default_class(&mut map, &context)?;
+        Ok(map)
+    }
+
+    #[test]
+    fn defaults_are_a_mapping() {
+        for text in ["text", "[1]", "true"] {
+            let error = rendered(&json!({}), text).unwrap_err();
+            assert_eq!(error, TransformError::NotMapping(format!("data.{KEY}")), "{text}");
+        }
+        assert!(rendered(&json!({}), "").is_ok_and(|map| map["data"][KEY].as_str().is_some()));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use super::context::Context;
 use super::shape;
 use knative_operator_objects::{CompactObject, ObjectId};
 
+/// Maximum size by which the patches of a spec may make its objects larger together, in bytes.
+const MAX_GROWTH: usize = 16 << 20;
+
 /// Objects after all patches.
 pub struct PatchedObjects {
     /// The objects.
@@ -26,7 +29,7 @@ pub struct PatchedObjects {
 /// Applies the patches of the spec to `objects`.
 pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObjects, Violation> {
     let mut patched = PatchedObjects { objects, unowned: HashSet::new(), unlabeled: HashSet::new() };
-    let mut deleted: Vec<(CompactObject, usize)> = Vec::new();
+    let (mut deleted, mut growth): (Vec<(CompactObject, usize)>, usize) = (Vec::new(), 0);
     for (index, patch) in cx.resource.common().patches.iter().enumerate() {
         let failed = |error: PatchError| patch_violation(index, patch, &error);
         let position = find(&patched.objects, &patch.target, &deleted).map_err(failed)?;
@@ -43,7 +46,12 @@ pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObj
             } else {
                 patched.unlabeled.insert(id)
             };
-            patched.objects[position] = CompactObject::new(&object);
+            let (old, new) = (patched.objects[position].text().len(), CompactObject::new(&object));
+            growth = growth.saturating_add(new.text().len().saturating_sub(old));
+            if growth > MAX_GROWTH {
+                return Err(content("the patches make the objects too large together; set fewer fields".to_owned()));
+            }
+            patched.objects[position] = new;
             Ok(())
         };
         match document.apply(object).map_err(failed)? {

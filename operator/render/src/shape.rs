@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::error::TransformError;
-use super::pod::{CONTAINERS, INIT_CONTAINERS};
+use super::images::pod_spec;
 use knative_operator_objects::text;
 
 /// Pointers to mappings in all objects.
@@ -26,24 +26,32 @@ const OF_CONTAINERS: [&str; 5] =
 pub fn check(object: &mut Value, _: &Context<'_>) -> Result<(), TransformError> {
     mappings(object, &MAPPINGS, "")?;
     // Kinds that Kubernetes doesn't define may have any structure.
-    if !matches!(text(object, "/kind"), "Deployment" | "StatefulSet" | "DaemonSet" | "Job" | "Service") {
-        return Ok(());
+    let (pods, kind) = (pod_spec(object), text(object, "/kind"));
+    if kind == "Service" || pods.is_some_and(|_| kind != "CronJob") {
+        mappings(object, &OF_WORKLOADS, "")?;
     }
-    mappings(object, &OF_WORKLOADS, "")?;
-    for list in [CONTAINERS, INIT_CONTAINERS] {
-        for (index, container) in object.pointer(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+    if kind == "Service" {
+        items(object, "/spec/ports", "")?;
+    }
+    let Some(pods) = pods else { return Ok(()) };
+    for list in ["containers", "initContainers"] {
+        let list = format!("{pods}/{list}");
+        for (index, container) in items(object, &list, "")?.iter().enumerate() {
             let pointer = format!("{list}/{index}");
-            if !container.is_object() {
-                return Err(not_a_mapping(&pointer));
-            }
             mappings(container, &OF_CONTAINERS, &pointer)?;
-            let variables = container.get("env").and_then(Value::as_array).into_iter().flatten();
-            if let Some((number, _)) = variables.enumerate().find(|(_, v)| !v.is_object()) {
-                return Err(not_a_mapping(&format!("{pointer}/env/{number}")));
-            }
+            items(container, "/env", &pointer)?;
         }
     }
     Ok(())
+}
+
+/// The items of the list at `pointer`, if there is one; fails unless they are mappings.
+fn items<'v>(value: &'v Value, pointer: &str, within: &str) -> Result<&'v [Value], TransformError> {
+    let items = value.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    match items.iter().position(|item| !item.is_object()) {
+        Some(index) => Err(not_a_mapping(&format!("{within}{pointer}/{index}"))),
+        None => Ok(items),
+    }
 }
 
 fn mappings(value: &Value, pointers: &[&str], within: &str) -> Result<(), TransformError> {
@@ -53,4 +61,39 @@ fn mappings(value: &Value, pointers: &[&str], within: &str) -> Result<(), Transf
 
 fn not_a_mapping(pointer: &str) -> TransformError {
     TransformError::NotMapping(pointer.trim_start_matches('/').replace('/', "."))
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_objects::Kinds;
+    use knative_operator_rules as rules;
+    use knative_operator_shared::api::Component;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn items_that_are_changed_are_mappings() {
+        let resource = json!({"metadata": {"name": "a", "namespace": "b"}});
+        let resource = rules::parse(Component::Serving, &resource).unwrap();
+        let (version, settings) = ("1.22.1".parse().unwrap(), Settings { kubernetes_min_version: None });
+        let kinds = Kinds::defined([].into_iter());
+        let context =
+            Context { resource: &resource, version: &version, namespace: "b", kinds: &kinds, settings: &settings };
+        let pods = |containers: Value| json!({"spec": {"containers": containers}});
+        for (kind, spec, field) in [
+            ("Service", json!({"ports": [{}, "http"]}), "spec.ports.1"),
+            (
+                "CronJob",
+                json!({"jobTemplate": {"spec": {"template": pods(json!(["a"]))}}}),
+                "spec.jobTemplate.spec.template.spec.containers.0",
+            ),
+            ("Deployment", json!({"template": pods(json!([{"env": [1]}]))}), "spec.template.spec.containers.0.env.0"),
+        ] {
+            let mut object = json!({"kind": kind, "metadata": {"name": "a"}, "spec": spec});
+            let error = check(&mut object, &context).unwrap_err();
+            assert_eq!(error, TransformError::NotMapping(field.to_owned()));
+        }
+    }
 }

@@ -224,13 +224,18 @@ impl Installation<'_> {
                     let cause = cause.unwrap_or_default();
                     report.failures.push(format!("Job {name} failed: {reason}{cause}; delete it to run it again"));
                 }
-                Some(Health::Waiting(wait)) if is_upgrade => {
-                    report.waiting.insert(item.id.clone(), self.plan.digest(item));
-                    let wait = with_cause(wait, &item.id, &self.causes);
-                    report.pending.push(format!("Job {name} ({wait})"));
+                Some(Health::Waiting(wait)) => {
+                    // An event tells why it does not run, also in a first install.
+                    if is_upgrade || !wait.is_of_running_job() {
+                        report.waiting.insert(item.id.clone(), self.plan.digest(item));
+                    }
+                    if is_upgrade {
+                        let wait = with_cause(wait, &item.id, &self.causes);
+                        report.pending.push(format!("Job {name} ({wait})"));
+                    }
                 }
                 None if is_upgrade => report.pending.push(format!("Job {name}")),
-                Some(Health::Waiting(_)) | None => {}
+                None => {}
             }
             has_running_jobs |= !entry.done;
         }

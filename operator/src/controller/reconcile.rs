@@ -177,7 +177,10 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
             if outcome.release.as_ref().is_some_and(|release| is_meant(&release.version)) {
                 return outcome;
             }
-            Outcome::of(ReconcileResult::Ineligible(why, Some(Box::new(outcome.result))), outcome.requeue)
+            let Outcome { result, release, requeue } = outcome;
+            // A step on the way to the one that the spec means, which is finished.
+            let release = release.filter(|release| release.version != version);
+            Outcome { release, ..Outcome::of(ReconcileResult::Ineligible(why, Some(Box::new(result))), requeue) }
         }
     }
 }

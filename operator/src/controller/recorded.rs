@@ -3,13 +3,14 @@
 
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::version::Version;
+use knative_operator_shared::version::{Version, VersionError};
 use knative_operator_shared::way::Way;
 use kube::Client;
 
 use super::context::Context;
 use knative_operator_apply::shown_version;
 use knative_operator_objects::ObjectId;
+use knative_operator_release::VersionSelectionError;
 
 /// Whether a fleet owns `resource`.
 fn has_fleet(resource: &Knative) -> bool {
@@ -26,17 +27,38 @@ pub fn keeps_installed(cx: &Context, resource: &Knative) -> bool {
 /// that is reached from there, which the status would have said, if it were not lost.
 pub fn way_from(cx: &Context, resource: &Knative, recorded: &Version) -> Option<Way> {
     let keeps = keeps_installed(cx, resource);
-    if let Some(installed) = resource.installed_version()
-        && let Ok(way) = knative_operator_release::select_way(&cx.library.bundle, resource, keeps)
-    {
+    if let Some(installed) = resource.installed_version() {
         let may_be_followed = may_be_followed(resource, recorded);
-        if let Some(way) = back_to(&installed, recorded, way, may_be_followed) {
-            return Some(way);
+        match knative_operator_release::select_way(&cx.library.bundle, resource, keeps) {
+            Ok(way) => {
+                if let Some(way) = back_to(&installed, recorded, way, may_be_followed) {
+                    return Some(way);
+                }
+            }
+            Err(VersionSelectionError::Ineligible(why) | VersionSelectionError::Unavailable(why)) => {
+                if may_be_followed && is_left_on_the_way(&installed, recorded, &why) {
+                    return Some(Way::to(recorded.clone()));
+                }
+            }
+            Err(VersionSelectionError::Bundle(_)) => return None,
         }
     }
     let way = knative_operator_release::select_way_after(&cx.library.bundle, resource, Some(recorded), keeps).ok()?;
     let has_status = resource.installed_version().is_some();
     may_be_followed(resource, recorded).then(|| beginning_with(recorded, way, has_status)).flatten()
+}
+
+/// Whether the `recorded` version is between the `installed` one of the status and the one that the
+/// spec means, to which no way leads any more, for the reason `why`: its step is finished, so that
+/// nothing stays half applied.
+fn is_left_on_the_way(installed: &Version, recorded: &Version, why: &VersionError) -> bool {
+    let target = match why {
+        VersionError::Minor { target, .. } => Some(target.clone()),
+        VersionError::Lacking { target, .. } => target.parse().ok(),
+        VersionError::Unavailable { wanted, .. } => wanted.parse().ok(),
+        _ => None,
+    };
+    target.is_some_and(|target: Version| installed < recorded && *recorded < target && !target.is_of(recorded))
 }
 
 /// A way from the `recorded` version, which is one step from the `installed` one of the status, if
@@ -165,6 +187,33 @@ mod tests {
         // The bundle of an older operator has another patch release.
         assert_eq!(back_to("1.20.3", "1.21.3", &["1.21.2", "1.22.1"], true).as_deref(), Some("1.21.3 1.22.1"));
         assert_eq!(back_to("1.20.3", "1.21.3", &["1.21.2", "1.22.1"], false), None);
+    }
+
+    #[test]
+    fn step_whose_way_is_lost_is_finished() {
+        let minor = |target: &str| VersionError::Minor {
+            kind: "KnativeServing",
+            installed: version("1.20.3"),
+            target: version(target),
+        };
+        let lacking = VersionError::Lacking {
+            lacking: "1.22".to_owned(),
+            installed: version("1.20.3"),
+            target: "1.23.0".to_owned(),
+        };
+        let unavailable = |wanted: &str| VersionError::Unavailable { wanted: wanted.to_owned(), available: Vec::new() };
+        let is_left =
+            |recorded: &str, why: &VersionError| is_left_on_the_way(&version("1.20.3"), &version(recorded), why);
+        for why in [minor("1.23.0"), lacking, unavailable("1.23")] {
+            assert!(is_left("1.21.3", &why) && is_left("1.20.4", &why), "{why}");
+            // The status has it; or it is not on the way.
+            assert!(!is_left("1.20.3", &why) && !is_left("1.19.0", &why) && !is_left("1.23.0", &why), "{why}");
+        }
+        // Down, the version of the status follows the record as in any upgrade.
+        assert!(!is_left("1.19.3", &minor("1.17.0")));
+        assert!(
+            !is_left("1.21.3", &unavailable("latest")) && !is_left("1.21.3", &VersionError::Syntax("x".to_owned()))
+        );
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::outcome::{Outcome, Requeue};
 use super::resolve;
 use super::state::ReconcilerState;
 use knative_operator_objects::version;
+use knative_operator_overview::stalled;
 
 /// An update of the status.
 pub struct StatusUpdate {
@@ -73,7 +74,14 @@ pub async fn publish_outcome(
         manifests: release.map(|r| r.manifests),
         states,
     };
-    match (publish(cx, resource, state, &update).await, outcome.requeue) {
+    let written = publish(cx, resource, state, &update).await;
+    let settles_in = stalled::component_settles_in(&state.status(resource).conditions, Timestamp::now());
+    let requeue = match (outcome.requeue, settles_in) {
+        (Requeue::AwaitChange, Some(rest)) => Requeue::After(rest),
+        (Requeue::After(delay), Some(rest)) => Requeue::After(delay.min(rest)),
+        (requeue, _) => requeue,
+    };
+    match (written, requeue) {
         (StatusWrite::Done, requeue)
         | (StatusWrite::Throttled(_), requeue @ Requeue::Retry)
         | (StatusWrite::Throttled(_) | StatusWrite::Debounced(_), requeue @ Requeue::Done) => requeue,

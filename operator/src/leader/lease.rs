@@ -273,7 +273,7 @@ impl Candidate {
             lease_duration_seconds: i32::try_from(TIMING.lease.as_secs()).ok(),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
-            lease_transitions: Some(before.unwrap_or_default() + i32::from(lease.is_some())),
+            lease_transitions: Some(before.unwrap_or_default().saturating_add(i32::from(lease.is_some()))),
             ..LeaseSpec::default()
         };
         let labels = labels(self.settings.shards);

@@ -45,10 +45,9 @@ fn hub() -> Client {
     Client::new(tower::service_fn(answer), "n")
 }
 
-#[tokio::test]
-async fn replicas_with_different_numbers_of_shards_do_not_both_lead() {
-    let (hub, (events, _acquired)) = (hub(), mpsc::channel(64));
-    let candidate = |identity: &str, shards| Candidate {
+/// A replica with a number of shards.
+fn candidate(hub: &Client, events: &mpsc::Sender<ShardEvent>, identity: &str, shards: u32) -> Candidate {
+    Candidate {
         leases: Api::namespaced(hub.clone(), "n"),
         settings: Settings {
             namespace: "n".to_owned(),
@@ -64,8 +63,24 @@ async fn replicas_with_different_numbers_of_shards_do_not_both_lead() {
         // Long ago: free shards are taken at once.
         started: Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now),
         restored: AtomicBool::new(false),
-    };
-    let (mut one, mut two) = (candidate("one", 1), candidate("two", 2));
+    }
+}
+
+#[tokio::test]
+async fn lease_is_acquired_after_any_number_of_transitions() {
+    let (hub, (events, _acquired)) = (hub(), mpsc::channel(64));
+    let mut candidate = candidate(&hub, &events, "one", 1);
+    let metadata = ObjectMeta { name: Some("l".to_owned()), ..ObjectMeta::default() };
+    let spec = LeaseSpec { lease_transitions: Some(i32::MAX), ..LeaseSpec::default() };
+    candidate.acquire(0, Some(Lease { metadata, spec: Some(spec) })).await.unwrap();
+    let written = candidate.leases_held.get(&0).and_then(|held| held.lease.spec.as_ref()?.lease_transitions);
+    assert_eq!(written, Some(i32::MAX));
+}
+
+#[tokio::test]
+async fn replicas_with_different_numbers_of_shards_do_not_both_lead() {
+    let (hub, (events, _acquired)) = (hub(), mpsc::channel(64));
+    let (mut one, mut two) = (candidate(&hub, &events, "one", 1), candidate(&hub, &events, "two", 2));
     // Both have listed before one of them has written.
     let (first, second) = futures::join!(one.tick(), two.tick());
     assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");

@@ -12,6 +12,7 @@ use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{GROUP, SERVICE_ACCOUNT};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use tokio_util::sync::CancellationToken;
 
 use crate::leader::SHARDS_LABEL;
 
@@ -46,8 +47,16 @@ pub struct OtherOperator {
 }
 
 /// Checks that no operator of another namespace manages the cluster. Takes a request, and up to
-/// [`EXPIRY`] if there is the Lease of one.
-pub async fn check(client: &Client, namespace: &str) -> Result<(), OtherOperator> {
+/// [`EXPIRY`] if there is the Lease of one. Returns whether that is known, rather than that `stop`
+/// came first.
+pub async fn check(client: &Client, namespace: &str, stop: &CancellationToken) -> Result<bool, OtherOperator> {
+    tokio::select! {
+        checked = find(client, namespace) => checked.map(|()| true),
+        () = stop.cancelled() => Ok(false),
+    }
+}
+
+async fn find(client: &Client, namespace: &str) -> Result<(), OtherOperator> {
     let leases = Api::<Lease>::all(client.clone());
     let (mut seen, mut permitted, mut failures) = (HashMap::new(), HashMap::new(), 0);
     loop {
@@ -140,11 +149,27 @@ fn other_leader<'a>(leading: &'a [Leading], own: &str, seen: &mut Seen, now: Ins
 
 #[cfg(test)]
 mod tests {
+    use kube::client::Body;
+
     use super::*;
 
     fn lease(namespace: &str, acquired: i64, renewed: i64) -> Leading {
         let at = |seconds| Timestamp::from_second(seconds).ok();
         Leading { namespace: namespace.to_owned(), name: "l".to_owned(), acquired: at(acquired), renewed: at(renewed) }
+    }
+
+    #[tokio::test]
+    async fn check_ends_with_the_process() {
+        let silent = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
+        });
+        let (client, stop) = (Client::new(silent, "a"), CancellationToken::new());
+        let stopped = async {
+            tokio::task::yield_now().await;
+            stop.cancel();
+        };
+        let (checked, ()) = futures::join!(check(&client, "a", &stop), stopped);
+        assert!(checked.is_ok_and(|is_known| !is_known));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 pub const MAX_MESSAGE: usize = 1023;
 /// Similarity of two names, from 0 to 1 (Jaro-Winkler), of which one may be meant by the other.
 const LEAST_SIMILARITY: f64 = 0.7;
+/// Maximum length of a name in Kubernetes, in bytes.
+const MAX_NAME: usize = 253;
 /// Mark at the end of a shortened text.
 const ELLIPSIS: &str = " …";
 
@@ -59,8 +61,10 @@ pub fn shown(text: &str, most: usize) -> String {
     clip(&show_controls(&clip(text, most)), most)
 }
 
-/// The name among `known` that is most similar to `name`; `None` if all are other words.
+/// The name among `known` that is most similar to `name`, or to the start of a longer one than
+/// Kubernetes has: the time grows with the lengths of both. `None` if all are other words.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let name = start(name, MAX_NAME);
     let similar = known.map(|known| (strsim::jaro_winkler(known, name), known));
     let similar = similar.filter(|(similarity, _)| *similarity >= LEAST_SIMILARITY);
     similar.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, known)| known)
@@ -69,6 +73,15 @@ pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nearest_name_is_found_for_a_text_of_any_length() {
+        let known = ["controller", "activator", "webhook"];
+        assert_eq!(nearest("activater", known.into_iter()), Some("activator"));
+        assert_eq!(nearest("a", std::iter::empty()), None);
+        let (text, long) = ("a".repeat(4 << 20), "a".repeat(253));
+        assert_eq!(nearest(&text, std::iter::repeat_n(long.as_str(), 50)), Some(long.as_str()));
+    }
 
     #[test]
     fn control_characters_are_shown() {

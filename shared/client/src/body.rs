@@ -10,12 +10,13 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use knative_operator_base::json::Estimate;
 use tokio::time::Sleep;
 
-/// Maximum length of a response body in bytes, maximum memory in bytes of what it is parsed to, and
-/// maximum duration. Watches have no such limits. A page of five hundred objects with the fields of
-/// several managers takes a third of the memory.
+/// Maximum length of a response body in bytes, and maximum memory in bytes of what it is parsed to.
+/// Watches have no such limits. A page of five hundred objects with the fields of several managers
+/// takes a third of the memory.
 const MAX_LENGTH: u64 = 64 << 20;
 const MAX_MEMORY: usize = 256 << 20;
-const MAX_DURATION: Duration = Duration::from_secs(60);
+/// Maximum duration of a response body, except for watches.
+pub const MAX_DURATION: Duration = Duration::from_secs(60);
 /// Maximum length of an error response in bytes.
 const MAX_ERROR_LENGTH: usize = 64 << 10;
 /// Minimum length of a token that is redacted, in bytes: a shorter one could be part of any word.

@@ -54,6 +54,18 @@ pub enum ContentError {
     NothingToOrder(String),
     #[error("the elements of {0} are not in the order of $setElementOrder/{0}; list all of them there")]
     OtherOrder(String),
+    #[error("the patch has more than {0} operations; write fewer, or a merge patch")]
+    TooManyOperations(usize),
+    #[error("the patch nests values more than {0} levels deep; set the fields themselves")]
+    TooDeep(usize),
+    #[error("the patch copies and moves more than 3 MiB; set the fields themselves")]
+    TooMuchCopied,
+    #[error("the patch makes the object larger than an API server accepts; set fewer fields")]
+    TooLarge,
+    #[error("{0} has more than {1} elements, which are too many to merge; use merge or json")]
+    TooManyElements(String, usize),
+    #[error("cannot apply the JSON patch: {0}; correct the operation")]
+    Operation(json_patch::PatchError),
     #[error("{path} is {type_}; quote the value")]
     NotAString { path: String, type_: &'static str },
 }

@@ -1,13 +1,15 @@
 //! Patches of `spec.patches` (knative/operator #2337): [`Document`] is the content of one, checked
 //! as far as that is possible without the object; [`Document::apply`] changes an object.
 //!
-//! JSON patches (RFC 6902) and merge patches (RFC 7386) are applied by the crate `json-patch`,
-//! strategic merge patches by `strategic`, with the merge keys in `schema`.
+//! JSON patches (RFC 6902) and merge patches (RFC 7386) are applied by the crate `json-patch`, the
+//! former within the limits of `operations`; strategic merge patches by `strategic`, with the merge
+//! keys in `schema`.
 //!
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
 mod check;
 mod error;
+mod operations;
 #[cfg(test)]
 mod properties;
 mod schema;
@@ -61,8 +63,9 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// If the content is not YAML, has another shape than its type requires, uses directives
-    /// wrongly, changes the identity of the target, or deletes an object that is required.
+    /// If the content is not YAML, has another shape than its type requires, is nested too deeply,
+    /// uses directives wrongly, changes the identity of the target, or deletes an object that is
+    /// required.
     pub fn parse(patch: &ResourcePatch, component: Component) -> Result<Self, PatchError> {
         let (target, type_) = (&patch.target, patch.patch.type_);
         let content: Value = yaml::parse_with_all_booleans(&patch.patch.content)
@@ -74,12 +77,13 @@ impl Document {
         }
         let document = match (type_, content) {
             (PatchType::Json, content @ Value::Array(_)) => {
-                let operations = serde_json::from_value(content).map_err(|e| {
+                let parsed = serde_json::from_value(content).map_err(|e| {
                     PatchError::content(format!(
                         "the patch is not a JSON patch: {e}; write a list of operations, as in RFC 6902"
                     ))
                 })?;
-                Self::Json(operations)
+                operations::check(&parsed)?;
+                Self::Json(parsed)
             }
             (PatchType::Json, other) => return Err(wrong_shape(&other, "a list of operations, as in RFC 6902")),
             (PatchType::Merge, Value::Object(content)) => Self::Merge(content),
@@ -164,20 +168,13 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// If an operation fails, or the identity changes.
+    /// If an operation fails, the object gets too large, or its identity changes.
     pub fn apply(self, object: Value) -> Result<Patched, PatchError> {
         let identity = IDENTITY.map(|path| object.pointer(path).cloned());
         let patched = match self {
             Self::Delete => return Ok(Patched::Deleted),
             Self::Replace(content) => Patched::Replaced(replace(content, &identity)),
-            Self::Json(operations) => {
-                let mut object = object;
-                // Not the atomic function: it panics if it can't undo a move.
-                json_patch::patch_unsafe(&mut object, &operations).map_err(|e| {
-                    PatchError::content(format!("cannot apply the JSON patch: {e}; correct the operation"))
-                })?;
-                Patched::Changed(object)
-            }
+            Self::Json(operations) => Patched::Changed(operations::apply(object, &operations)?),
             Self::Merge(content) => {
                 let mut object = object;
                 json_patch::merge(&mut object, &strategic::without_nulls_in_lists(Value::Object(content)));
@@ -195,6 +192,7 @@ impl Document {
         if IDENTITY.map(|path| object.pointer(path).cloned()) != identity {
             return Err(PatchError::content(CHANGED_IDENTITY));
         }
+        operations::check_size(object)?;
         Ok(patched)
     }
 }

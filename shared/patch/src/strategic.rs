@@ -3,6 +3,7 @@
 //! and order.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::mem::{discriminant, take};
 
 use serde_json::{Map, Value};
@@ -15,6 +16,9 @@ pub const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
 const ELEMENT_ORDER: &str = "$setElementOrder/";
+
+/// Maximum number of elements of a list that is merged: each is compared with all others.
+const MAX_ELEMENTS: usize = 500;
 
 type Object = Map<String, Value>;
 
@@ -64,9 +68,9 @@ pub fn merge(mut original: Object, mut patch: Object, schema: Schema) -> Result<
 /// Applies `$retainKeys`: removes the keys that it doesn't list from `original`.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ContentError> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
-    let keys: Option<Vec<&str>> = keys.as_array().and_then(|keys| keys.iter().map(Value::as_str).collect());
+    let keys: Option<HashSet<&str>> = keys.as_array().and_then(|keys| keys.iter().map(Value::as_str).collect());
     let keys = keys.ok_or(ContentError::RetainKeys)?;
-    let is_listed = |key: &String| keys.contains(&key.as_str());
+    let is_listed = |key: &String| keys.contains(key.as_str());
     let is_directive = |key: &str| key.starts_with(DELETE_FROM_LIST) || key.starts_with(ELEMENT_ORDER);
     if let Some((key, _)) = patch.iter().find(|(key, value)| !value.is_null() && !is_directive(key) && !is_listed(key))
     {
@@ -146,6 +150,7 @@ fn merge_lists(old: Vec<Value>, new: Vec<Value>, name: &str, field: Field) -> Re
     if field.strategy != Strategy::Merge {
         return Ok(new);
     }
+    check_length(old.len().saturating_add(new.len()), name)?;
     let kinds = || old.iter().chain(&new).map(discriminant);
     let Some(kind) = kinds().next() else { return Ok(old) };
     if kinds().any(|other| other != kind) || old.iter().chain(&new).any(Value::is_array) {
@@ -213,6 +218,14 @@ fn key_of<'v>(element: &'v Value, list: &str, merge_key: Option<&str>) -> Result
     }
 }
 
+/// Checks the number of elements of the list `name`.
+fn check_length(elements: usize, name: &str) -> Result<(), ContentError> {
+    if elements > MAX_ELEMENTS {
+        return Err(ContentError::TooManyElements(name.to_owned(), MAX_ELEMENTS));
+    }
+    Ok(())
+}
+
 /// Sorts a merged list: the elements that `order` has in that order, the others as they were
 /// `before`, and an other element in front of one that it was in front of before.
 fn sort(
@@ -222,6 +235,7 @@ fn sort(
     name: &str,
     key: Option<&str>,
 ) -> Result<Vec<Value>, ContentError> {
+    check_length(merged.len(), name)?;
     let position = |list: &[Value], element: &Value| -> Result<Option<usize>, ContentError> {
         let wanted = key_of(element, name, key)?;
         for (index, other) in list.iter().enumerate() {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use knative_operator_shared::api::{Patch, PatchType};
 
-fn patch(object: &Value, type_: PatchType, content: &str) -> ResourcePatch {
+/// A patch of `object`.
+pub fn patch(object: &Value, type_: PatchType, content: &str) -> ResourcePatch {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let target = PatchTarget {
         api_version: text("/apiVersion"),

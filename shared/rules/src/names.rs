@@ -68,6 +68,8 @@ name!(
 
 /// Similarity, from 0 to 1, from which a name counts as a misspelling.
 const MISSPELLING_SIMILARITY: f64 = 0.93;
+/// Maximum number of names without effect that are compared with those of the release.
+const MAX_COMPARED: usize = 20;
 
 impl ReleaseNames {
     /// Names and settings in the spec of `resource` that match nothing in this release, with the
@@ -116,7 +118,14 @@ impl ReleaseNames {
         let Some(workload) = self.workloads.get(&given.name).filter(|w| w.overridable) else {
             if !(given.name.is_empty() || has_autoscaler && given.replicas.is_some()) {
                 let known = self.workloads.iter().filter(|(_, w)| w.overridable).map(|(name, _)| name.as_str());
-                violations.push(unknown(&WORKLOAD, format!("{path}.name"), "workload", &given.name, known));
+                violations.push(unknown(
+                    violations.len(),
+                    &WORKLOAD,
+                    format!("{path}.name"),
+                    "workload",
+                    &given.name,
+                    known,
+                ));
             }
             return;
         };
@@ -147,6 +156,7 @@ impl ReleaseNames {
             {
                 let known = workload.containers.keys().map(String::as_str);
                 violations.push(unknown(
+                    violations.len(),
                     &CONTAINER,
                     format!("{path}.{field}[{index}].container"),
                     "container of this workload",
@@ -164,19 +174,40 @@ impl ReleaseNames {
             let field = format!("spec.resources[{index}].container");
             let deployed: BTreeSet<&str> =
                 self.workloads.values().flat_map(|w| w.containers.keys().map(String::as_str)).collect();
-            violations.push(unknown(&CONTAINER, field, "container", &given.container, deployed.into_iter()));
+            violations.push(unknown(
+                violations.len(),
+                &CONTAINER,
+                field,
+                "container",
+                &given.container,
+                deployed.into_iter(),
+            ));
         }
         for (index, given) in
             common.services.iter().enumerate().filter(|(_, s)| !s.name.is_empty() && !self.services.contains(&s.name))
         {
             let field = format!("spec.services[{index}].name");
-            violations.push(unknown(&SERVICE, field, "Service", &given.name, self.services.iter().map(String::as_str)));
+            violations.push(unknown(
+                violations.len(),
+                &SERVICE,
+                field,
+                "Service",
+                &given.name,
+                self.services.iter().map(String::as_str),
+            ));
         }
         for (index, given) in common.pod_disruption_budgets.iter().enumerate() {
             let path = format!("spec.podDisruptionBudgets[{index}]");
             if !given.name.is_empty() && !self.budgets.contains(&given.name) {
                 let known = self.budgets.iter().map(String::as_str);
-                violations.push(unknown(&BUDGET, format!("{path}.name"), "PodDisruptionBudget", &given.name, known));
+                violations.push(unknown(
+                    violations.len(),
+                    &BUDGET,
+                    format!("{path}.name"),
+                    "PodDisruptionBudget",
+                    &given.name,
+                    known,
+                ));
             }
             for (field, set) in [
                 ("selector", given.selector.is_some()),
@@ -197,10 +228,17 @@ impl ReleaseNames {
         for (map, entries) in &common.config {
             let Some((_, documented)) = self.configs.iter().find(|(known, _)| matches_config_map(known, map)) else {
                 let short = self.configs.keys().map(|k| k.strip_prefix("config-").unwrap_or(k));
-                violations.push(unknown(&CONFIG_MAP, format!("spec.config.{map}"), "ConfigMap", map, short));
+                violations.push(unknown(
+                    violations.len(),
+                    &CONFIG_MAP,
+                    format!("spec.config.{map}"),
+                    "ConfigMap",
+                    map,
+                    short,
+                ));
                 continue;
             };
-            for key in entries.keys().filter(|key| !documented.contains(*key)) {
+            for key in entries.keys().filter(|key| !documented.contains(*key)).take(MAX_COMPARED) {
                 // Not every valid key is documented, so only likely misspellings are reported.
                 if let Some(near) = nearest(key, documented.iter().map(String::as_str))
                     .filter(|near| strsim::jaro_winkler(near, key) > MISSPELLING_SIMILARITY)
@@ -228,6 +266,7 @@ impl ReleaseNames {
         for name in registry.overrides.keys().filter(|n| !known.contains(*n)) {
             let what = "container, workload/container, environment variable or cached image";
             violations.push(unknown(
+                violations.len(),
                 &IMAGE,
                 format!("spec.registry.override.{name}"),
                 what,
@@ -279,7 +318,10 @@ fn matches_config_map(name: &str, given: &str) -> bool {
     name == given || short(name) == Some(given)
 }
 
+/// The violation for `name`, which is not among `known`. `found`: how many violations there are
+/// before it. Only the first ones say which known name is the nearest: a spec may have many.
 fn unknown<'k>(
+    found: usize,
     rule: &'static Rule,
     field: String,
     what: &str,
@@ -290,8 +332,23 @@ fn unknown<'k>(
     let fix = if known.peek().is_none() {
         "the release has none".to_owned()
     } else {
-        let near = nearest(name, known);
+        let near = if found < MAX_COMPARED { nearest(name, known) } else { None };
         near.map_or_else(|| "correct it, or remove it".to_owned(), |near| format!("the nearest is \"{near}\""))
     };
     rule.at(field, format!("the release has no {what} called \"{name}\""), fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_names_are_compared() {
+        let fix = |found: usize| {
+            let known = ["controller", "activator"].into_iter();
+            unknown(found, &WORKLOAD, "f".to_owned(), "workload", "activater", known).fix
+        };
+        assert_eq!(fix(0), "the nearest is \"activator\"");
+        assert_eq!(fix(MAX_COMPARED), "correct it, or remove it");
+    }
 }

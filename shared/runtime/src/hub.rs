@@ -17,7 +17,9 @@ use tower::timeout::TimeoutLayer;
 use tower::util::MapErrLayer;
 use tower::{BoxError, ServiceBuilder};
 
+use crate::body::MAX_DURATION;
 use crate::connect_error::{self, OF_POD, explained, unusable};
+use crate::deadline::BodyDeadline;
 use crate::gate::{Gate, GatedBody};
 use crate::identity::user_agent;
 
@@ -77,8 +79,8 @@ impl HubArgs {
     }
 }
 
-/// A client with a time limit of response headers, whose connections are probed and whose errors
-/// `explain` changes.
+/// A client with a time limit of response headers, and one of bodies, whose connections are probed
+/// and whose errors `explain` changes.
 fn client(
     config: Config,
     limit: Duration,
@@ -86,7 +88,8 @@ fn client(
     explain: impl Fn(BoxError) -> BoxError + Clone + Send + 'static,
 ) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
-        let builder = ClientBuilder::try_from(config)?.with_layer(&TimeoutLayer::new(limit));
+        let builder = ClientBuilder::try_from(config)?.with_layer(&BodyDeadline(MAX_DURATION));
+        let builder = builder.with_layer(&TimeoutLayer::new(limit));
         return Ok(builder.with_layer(&MapErrLayer::new(explain)).build());
     }
     let connector = config.rustls_https_connector_with_connector(tcp())?;
@@ -97,6 +100,7 @@ fn client(
     let service = ServiceBuilder::new()
         .map_err(explain)
         .layer(TimeoutLayer::new(limit))
+        .layer(BodyDeadline(MAX_DURATION))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)

@@ -27,7 +27,7 @@ pub mod untyped;
 pub mod user;
 pub mod watch_activity;
 
-pub use knative_operator_client::{backoff, body, error_text, gate, identity, inventory, watch};
+pub use knative_operator_client::{backoff, body, deadline, error_text, gate, identity, inventory, watch};
 
 /// Installs `ring` as the crypto provider. Call it first in `main`: rustls can't choose if two are
 /// linked.

@@ -3,14 +3,18 @@
 use std::error::Error;
 use std::future::Future;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
 
 use crate::error_text;
 use crate::log::LogArgs;
 
 /// Number of files and connections that a process may have open, if it is permitted.
 const OPEN_FILES: u64 = 1 << 16;
+/// Time that tasks and blocking threads have to end at the end of a process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs `serve` of `program` on this number of threads. Exits with 1 and logs the error if it
 /// fails, and with 2 if `log` is invalid.
@@ -50,7 +54,14 @@ pub fn run<E: Error + 'static>(
         // Err means that it panicked.
         let _ = runtime.block_on(runtime.spawn_blocking(move || traces.shutdown()));
     }
+    end(runtime);
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Ends `runtime`. Without a time limit, that would wait for all blocking threads: the resolution
+/// of a name is in one, and takes half a minute if no name server answers.
+pub fn end(runtime: Runtime) {
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
 }
 
 /// Raises the limit of open files, which many container runtimes set to 1024 for programs that
@@ -61,5 +72,26 @@ fn raise_file_limit() {
     if limit.current.is_some_and(|current| current < wanted) {
         // Err: the limit stays. Then connections give way earlier.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn end_does_not_wait_for_a_blocking_thread() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (unblock, blocked) = mpsc::channel::<()>();
+        let (started, has_started) = mpsc::channel();
+        drop(runtime.spawn_blocking(move || {
+            let _ = started.send(());
+            let _ = blocked.recv();
+        }));
+        has_started.recv().unwrap();
+        end(runtime);
+        assert!(unblock.send(()).is_ok(), "it still waits");
     }
 }

@@ -14,7 +14,7 @@ pub const MAX_AT_ONCE: usize = 10;
 
 /// Number of `clusters` from which `removal` lets something be uninstalled without a confirmation.
 fn allowed(removal: &Removal, clusters: usize) -> usize {
-    limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters)
+    limit(removal.max_at_once.as_ref(), clusters.saturating_mul(MAX_AT_ONCE) / 100, clusters)
 }
 
 /// What the deletion of the fleet with `meta` does, and what to do, if it would uninstall from more
@@ -112,6 +112,7 @@ mod tests {
             ("40", RemovalPolicy::Delete, None, 41, false),
             ("true", RemovalPolicy::Delete, None, 2, false),
             ("-1", RemovalPolicy::Delete, None, 2, false),
+            ("", RemovalPolicy::Delete, None, usize::MAX, false),
             ("", RemovalPolicy::Orphan, None, 40, true),
             ("", RemovalPolicy::Delete, percent("100%"), 40, true),
             ("", RemovalPolicy::Delete, percent("99%"), 40, false),

@@ -128,7 +128,9 @@ impl Start {
     /// Of a new control plane at `address` with its files in `dir`. Without, no other test uses it.
     pub(super) async fn of(address: Ipv4Addr, dir: &Path) -> Option<Self> {
         let start = async { Result::Ok(Self { state: Etcd::at(address)?.state().await?, files: files(dir)? }) };
-        start.await.inspect_err(|error| eprintln!("a control plane will not be used again: {error}")).ok()
+        let start = tokio::time::timeout(RENEWED, start).await;
+        let start = start.unwrap_or_else(|_| Err(format!("its state was not read within {RENEWED:?}").into()));
+        start.inspect_err(|error| eprintln!("a control plane will not be used again: {error}")).ok()
     }
 }
 

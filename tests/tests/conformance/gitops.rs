@@ -74,11 +74,11 @@ pub fn new(definition: &Value) -> Value {
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["default"].clone()
 }
 
-/// The conditions after each of `results`.
+/// The conditions after `results`, a minute each, the last of which lasts.
 fn after(results: &[ReconcileResult]) -> Vec<Condition> {
-    results.iter().fold(Vec::new(), |stored, result| {
+    (0..).zip(results.iter().chain(results.last())).fold(Vec::new(), |stored, (minute, result)| {
         let states = conditions::states(conditions::stored(&stored), result);
-        conditions::update(&stored, &states, Timestamp::UNIX_EPOCH)
+        conditions::update(&stored, &states, Timestamp::from_second(60 * minute).unwrap())
     })
 }
 

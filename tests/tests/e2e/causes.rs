@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::status::command;
 use crate::support::{
-    INSTALL, apply, condition, gone, has_condition, namespace, nothing_left, ready, resource, run, status,
+    INSTALL, apply, condition, gone, has_condition, has_event, namespace, nothing_left, ready, resource, run, status,
     without_ingress,
 };
 
@@ -279,6 +279,27 @@ fn causes_are_those_of_the_pods() {
         kubelet.set_ends(true).await?;
         gone(&cluster, &serving).await?;
         nothing_left(&cluster, &before).await
+    });
+}
+
+#[test]
+fn job_of_a_first_installation_tells_why_it_does_not_run() {
+    run(async {
+        let setup = Setup { webhooks: false, real_namespaces: &[PLACE], http2: true, real_node: None };
+        let cluster = Cluster::start("job-cause", setup).await?;
+        let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
+        let _product = Product::create(&cluster, &releases, values(&[]), plugins.path()).await?;
+        namespace(&cluster, PLACE).await?;
+        let kubelet = Kubelet::start(&cluster);
+        // Pods of Jobs have no such label.
+        kubelet.set("", crashed(1, "Error", 2)).await?;
+        let mut serving = resource(Component::Serving, PLACE, "ks", None, json!({"version": releases.serving}));
+        without_ingress(&mut serving);
+        apply(&cluster, &serving).await?;
+        // The installation does not wait for its Jobs.
+        ready(&cluster, &serving).await?;
+        let cause = "storage-version-migration-serving-serving-1.1.0: container \"migrate\" crashes with exit code 1";
+        has_event(&cluster, PLACE, "WorkloadNotReady", cause).await
     });
 }
 

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::owners::{ANCHOR, PLACE, state};
 use crate::support::{
-    INSTALL, apply, condition, delete, fleet, has_condition, has_event, jobs_done, namespace, ready, resource, run,
-    serving, status,
+    INSTALL, apply, condition, delete, fleet, forbid, has_condition, has_event, jobs_done, namespace, ready, resource,
+    run, serving, status,
 };
 use crate::upgrade::all_of;
 
@@ -173,6 +173,46 @@ fn resource_without_a_version_follows_a_bundle_that_is_far_ahead_on_request() {
         apply(&hub, &wanted).await?;
         let seen = killed_on_the_way(&hub, &mut product, &wanted, "1.1.0").await?;
         assert_eq!(seen.after("1.3.0"), ["1.2.0", "1.1.0", "1.0.0"], "{seen:?}");
+        delete(&hub, &wanted).await
+    });
+}
+
+#[test]
+fn step_is_finished_if_the_bundle_lacks_what_follows() {
+    run(async {
+        let (folder, plugins) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let releases = bundle(folder.path(), &["1.2", "1.3", "1.4"])?;
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("half-way"), Cluster::spoke("half-way-spoke"))?;
+        let mut product = Product::create(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        product::register(&hub, &spoke, "spoke").await?;
+        namespace(&hub, "team").await?;
+        let spec = json!({"version": "1.1"});
+        let mut wanted = resource(Component::Serving, "team", "knative-serving", Some("spoke"), spec);
+        wanted["metadata"]["annotations"] = json!({MINOR_VERSIONS: EACH});
+        apply(&hub, &wanted).await?;
+        ready(&hub, &wanted).await?;
+        jobs_done(&spoke, PLACE, ANCHOR).await?;
+
+        // The first step can't end.
+        let job = "storage-version-migration-serving-serving-1.2.0";
+        let pods = json!({"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]});
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job, "namespace": "default"},
+            "spec": {"template": {"spec": pods}}});
+        forbid(&spoke, "no-jobs", "jobs", &job).await?;
+        wanted["spec"]["version"] = json!("1.4");
+        apply(&hub, &wanted).await?;
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "no-jobs").await?;
+
+        // The operator is rolled back to a bundle without the second one.
+        product.stop_operator(Signal::TERM)?;
+        std::fs::remove_dir_all(folder.path().join("knative-serving/1.3.0"))?;
+        spoke.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-jobs"], "").await?;
+        product.start_operator(&hub).await?;
+        let is_at = |status: &KnativeStatus| status.version.as_deref() == Some("1.2.0");
+        let found = status(&hub, &wanted, WAY, "with the version of the step", is_at).await?;
+        assert!(condition(&found, "InstallSucceeded").is_some_and(|c| c.status == "True"), "{found:?}");
+        let part = "lacks version 1.3, which is on the way from the installed version v1.2.0 to 1.4.0";
+        has_condition(&hub, &wanted, "VersionMigrationEligible", "Error", part).await?;
         delete(&hub, &wanted).await
     });
 }

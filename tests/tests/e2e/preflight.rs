@@ -208,6 +208,16 @@ async fn register_poor(hub: &Cluster, spoke: &Cluster) -> Result<String> {
             "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "knative-poor"}},
     ]});
     spoke.put(&rights).await?;
+    // What it may do in these namespaces is no permission for cluster-scoped objects.
+    for place in PLACES {
+        let meta = json!({"name": "knative-poor", "namespace": place});
+        let admin = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"});
+        let binding = json!({"apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": meta, "roleRef": admin,
+            "subjects": [subject]});
+        spoke.put(&binding).await?;
+        let may = json!({"verb": "create", "resource": "configmaps", "namespace": place});
+        spoke.until_permitted("system:serviceaccount:kube-system:knative-poor", &may, true).await?;
+    }
     let may = json!({"verb": "get", "resource": "namespaces", "name": "kube-system"});
     spoke.until_permitted("system:serviceaccount:kube-system:knative-poor", &may, true).await?;
     let token = spoke.token("kube-system", "knative-poor", 3600).await?;

@@ -110,6 +110,6 @@ async fn names(kind: Watched) -> Option<Vec<String>> {
 
 /// The names that `load` finds within the time limit. Without a cluster there are none.
 fn request(load: impl AsyncFnOnce() -> Option<Vec<String>>) -> Vec<String> {
-    let Ok(runtime) = output::runtime() else { return Vec::new() };
-    runtime.block_on(async { tokio::time::timeout(LIMIT, load()).await }).ok().flatten().unwrap_or_default()
+    let names = output::block_on(async { tokio::time::timeout(LIMIT, load()).await });
+    names.ok().and_then(Result::ok).flatten().unwrap_or_default()
 }

@@ -166,7 +166,7 @@ fn check_patches(input: &Input, resource: &Knative, violations: &[Violation]) ->
         return Ok(None);
     }
     let unchecked = |why: String| Remark::new("spec.patches", format!("not checked: {why}"));
-    match output::runtime().map_err(unchecked)?.block_on(input.render(resource)) {
+    match output::block_on(input.render(resource)).map_err(unchecked)? {
         Ok(_) => Ok(None),
         Err(InputError::Render(RenderError::Patch(violation))) => Ok(Some(violation)),
         Err(why) => Err(unchecked(why.to_string())),

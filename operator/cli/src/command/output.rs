@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use knative_operator_runtime::process;
 use knative_operator_runtime::user::{Connection, UserArgs};
 use knative_operator_shared::text::one_line;
 use knative_operator_shared::yaml;
@@ -72,9 +73,17 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, String> {
     runtime.map_err(|e| format!("cannot start a thread: {e}"))
 }
 
+/// Does asynchronous work, with a runtime that ends with it.
+pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(work);
+    process::end(runtime);
+    Ok(done)
+}
+
 /// Runs an asynchronous subcommand; prints its error, with exit status 2.
 pub fn run(command: impl Future<Output = Result<ExitCode, String>>) -> ExitCode {
-    exit(runtime().and_then(|runtime| runtime.block_on(command)))
+    exit(block_on(command).unwrap_or_else(Err))
 }
 
 /// Runs a subcommand on the cluster of `user`. Its errors name the cluster.

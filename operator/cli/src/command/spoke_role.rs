@@ -35,7 +35,7 @@ pub struct SpokeRoleArgs {
 
 /// Prints the ClusterRole as YAML, or the errors.
 pub fn run(args: &SpokeRoleArgs) -> ExitCode {
-    finish(output::runtime().and_then(|runtime| runtime.block_on(print_role(args))))
+    finish(output::block_on(print_role(args)).unwrap_or_else(Err))
 }
 
 async fn print_role(args: &SpokeRoleArgs) -> Result<CommandOutput, String> {

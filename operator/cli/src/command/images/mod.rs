@@ -69,7 +69,7 @@ enum Format {
 
 /// Prints the images, or the errors.
 pub fn run(args: &ImagesArgs) -> ExitCode {
-    finish(output::runtime().and_then(|runtime| runtime.block_on(list(args))))
+    finish(output::block_on(list(args)).unwrap_or_else(Err))
 }
 
 async fn list(args: &ImagesArgs) -> Result<CommandOutput, String> {

@@ -1,6 +1,8 @@
 //! What the API server says about the objects and the Pods of an installation, by server-side dry
 //! run.
 
+use std::collections::BTreeSet;
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use knative_operator_runtime::identity::post_as;
@@ -33,6 +35,8 @@ pub struct Tried {
     pub refused: Vec<Refusal>,
     /// Workloads whose Pods it refuses.
     pub refused_pods: Vec<Refusal>,
+    /// Those of them that exist, and may have Pods.
+    pub existing: BTreeSet<ObjectId>,
 }
 
 /// What became of an object.
@@ -65,9 +69,19 @@ pub async fn try_all(client: &Client, plan: &Plan, absent: Option<&str>) -> Trie
     let answers: Vec<(&Item, Result<(), ApplyError>)> =
         futures::stream::iter(requests).buffered(CONCURRENCY).collect().await;
     for (item, answer) in answers {
-        tried.refused_pods.extend(answer.err().map(|why| (item.id.clone(), why)));
+        let Err(why) = answer else { continue };
+        if exists(client, plan, item).await {
+            tried.existing.insert(item.id.clone());
+        }
+        tried.refused_pods.push((item.id.clone(), why));
     }
     tried
+}
+
+/// Whether the cluster has `item`, as far as it says.
+async fn exists(client: &Client, plan: &Plan, item: &Item) -> bool {
+    let Ok(Some(kind)) = resolve_kind(client, plan.kinds(), &item.gvk).await else { return false };
+    api(client, &kind, &item.id).get_metadata_opt(&item.id.name).await.is_ok_and(|found| found.is_some())
 }
 
 async fn try_object(client: &Client, plan: &Plan, item: &Item, absent: Option<&str>) -> Answer {

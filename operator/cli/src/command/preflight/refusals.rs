@@ -89,10 +89,17 @@ pub fn quota(component: Component, tried: &Tried, absent: Option<&str>) -> Findi
 fn about_pods(component: Component, tried: &Tried, absent: Option<&str>, cause: Cause) -> Finding {
     let objects = tried.refused.iter().filter(|(_, why)| Cause::of(why) == cause);
     let mut all: Vec<String> = objects.map(|(id, why)| format!("{id}: {why}")).collect();
-    let pods = tried.refused_pods.iter().filter(|(_, why)| Cause::of(why) == cause);
-    all.extend(pods.map(|(id, why)| format!("a Pod of {id}: {why}")));
+    let pods: Vec<&Refusal> = tried.refused_pods.iter().filter(|(_, why)| Cause::of(why) == cause).collect();
+    // What has its Pods needs no more of the quota, unless a rollout adds some.
+    let has_pods = cause == Cause::Quota && all.is_empty() && pods.iter().all(|(id, _)| tried.existing.contains(id));
+    all.extend(pods.iter().map(|(id, why)| format!("a Pod of {id}: {why}")));
     if !all.is_empty() {
-        return Finding::failed(format!("the API server refuses {}", listed(&all)));
+        let refused = listed(&all);
+        return if has_pods {
+            Finding::warning(format!("{component} is installed, but the API server refuses more Pods: {refused}"))
+        } else {
+            Finding::failed(format!("the API server refuses {refused}"))
+        };
     }
     if let Some(why) = absent {
         return Finding::skipped(format!("{component}: {why}"));
@@ -138,7 +145,7 @@ mod tests {
 
     fn tried(refused: &[&str], pods: &[&str]) -> Tried {
         let all = |whys: &[&str]| whys.iter().map(|why| refusal(why)).collect();
-        Tried { accepted: 7, left_out: 2, refused: all(refused), refused_pods: all(pods) }
+        Tried { accepted: 7, left_out: 2, refused: all(refused), refused_pods: all(pods), ..Tried::default() }
     }
 
     #[test]
@@ -199,6 +206,21 @@ mod tests {
         assert_eq!(quota(SERVING, &good, ABSENT), skipped);
         let expected = "accepts 7 objects of KnativeServing, and 2 are not tried: namespace n does not exist yet";
         assert_eq!(admission(SERVING, &good, ABSENT, true), Finding::passed(expected));
+    }
+
+    #[test]
+    fn used_quota_stops_only_what_is_new() {
+        let mut tried = tried(&[], &[QUOTA]);
+        assert_eq!(quota(SERVING, &tried, None).outcome, Outcome::Failed);
+        tried.existing.insert(tried.refused_pods[0].0.clone());
+        let found = quota(SERVING, &tried, None);
+        let expected = "KnativeServing is installed, but the API server refuses more Pods: a Pod of Deployment n/a: ";
+        assert!(found.outcome == Outcome::Warning && found.detail.starts_with(expected), "{found:?}");
+        tried.refused_pods.push((ObjectId::new("apps", "Deployment", "n", "b"), ApplyError::Other(QUOTA.to_owned())));
+        assert_eq!(quota(SERVING, &tried, None).outcome, Outcome::Failed);
+        let mut insecure = self::tried(&[], &[SECURITY]);
+        insecure.existing.insert(insecure.refused_pods[0].0.clone());
+        assert_eq!(pod_security(SERVING, &insecure, None).outcome, Outcome::Failed);
     }
 
     #[test]

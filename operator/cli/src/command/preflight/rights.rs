@@ -16,10 +16,15 @@ const MAX_NAMES: usize = 3;
 /// Maximum number of permissions that an API server may list: it may be a hostile one.
 const MAX_LISTED: usize = 200_000;
 
-/// The permissions that the account of `client` lacks for `covered`. Where the API server can't
-/// list what the account may do, it is asked about each.
+/// A namespace that nobody has: only what is permitted in all namespaces is permitted there.
+const NOBODYS_NAMESPACE: &str = "knative-operator-preflight-permissions";
+
+/// The permissions in all namespaces that the account of `client` lacks for `covered`. Where the
+/// API server can't list what the account may do, it is asked about each.
 pub async fn missing(client: &Client, covered: &Covered) -> Result<Vec<PolicyRule>, String> {
-    let rules = access::own_rules(client, covered.resource.target_namespace()).await;
+    // A role in the namespace of the installation says nothing about cluster-scoped objects, but
+    // would be listed there as if it did.
+    let rules = access::own_rules(client, NOBODYS_NAMESPACE).await;
     let (given, is_incomplete) =
         rules.map_err(|error| format!("cannot list the own permissions: {}", error_text(&error)))?;
     let listed = given.iter().map(size).fold(0, usize::saturating_add);

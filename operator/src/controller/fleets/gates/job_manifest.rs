@@ -52,6 +52,10 @@ pub fn manifest(subject: &Subject, gate: &Gate, job: &JobGate, timeout: Duration
 /// Adds the `variables` to `container`, before its own, which can refer to them. The end of its log
 /// is its termination message if it fails, unless it says otherwise.
 fn complete(container: &mut Value, variables: &[(String, String)]) {
+    // The API server refuses anything else.
+    if !container.is_object() {
+        return;
+    }
     let mut env: Vec<Value> = variables.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     env.extend(container["env"].as_array().into_iter().flatten().cloned());
     container["env"] = Value::Array(env);
@@ -94,6 +98,14 @@ mod tests {
         let all = [first, name(&subject(1), &gate("load")), name(&other, &gate("load")), name(&subject(0), &gate("l"))];
         assert!((1..all.len()).all(|index| !all[..index].contains(&all[index])), "{all:?}");
         assert!(name(&subject(0), &gate(&"a".repeat(63))).len() <= 63);
+    }
+
+    #[test]
+    fn invalid_container_is_left_to_the_api_server() {
+        let spec = json!({"template": {"spec": {"containers": ["c", null]}}});
+        let gate = gate("load", &spec);
+        let job = manifest(&subject(0), &gate, gate.job.as_ref().unwrap(), Duration::from_secs(60));
+        assert_eq!(job["spec"]["template"], spec["template"]);
     }
 
     #[test]
