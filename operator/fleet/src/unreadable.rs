@@ -40,10 +40,11 @@ pub fn read(data: &Value) -> Result<RevisionData, (String, String)> {
     }
     for (index, change) in data.overrides.iter().enumerate() {
         let field = format!("data.overrides[{index}]");
-        ClusterSelector::of_override(change).map_err(|why| (field.clone(), why))?;
+        ClusterSelector::of_override(change).map_err(|error| (field.clone(), error.to_string()))?;
         for component in Component::ALL {
             let Some(template) = data.template(component) else { continue };
-            check_patch(template, change, component).map_err(|why| (format!("{field}.{}", component.word()), why))?;
+            check_patch(template, change, component)
+                .map_err(|error| (format!("{field}.{}", component.word()), error.to_string()))?;
         }
     }
     Ok(data)
@@ -51,10 +52,10 @@ pub fn read(data: &Value) -> Result<RevisionData, (String, String)> {
 
 /// Checks that the patch of `component` in `change` leaves a template. Whether it does depends on
 /// no other override, since each field has one type.
-fn check_patch(template: &Template, change: &FleetOverride, component: Component) -> Result<(), String> {
+fn check_patch(template: &Template, change: &FleetOverride, component: Component) -> serde_json::Result<()> {
     let mut value = json!(template);
     json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
-    strict::read::<Template>(&value).map(drop).map_err(|error| error.to_string())
+    strict::read::<Template>(&value).map(drop)
 }
 
 #[cfg(test)]

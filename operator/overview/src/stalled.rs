@@ -15,7 +15,7 @@ use super::{build, component};
 const PLANNED: [&str; 2] = ["AwaitingApproval", "Paused"];
 
 /// Time for which a problem of a component lasts before it counts: what is missing may be created
-/// together with the resource, and who waits by kstatus gives up at the first sight of the
+/// together with the resource, and a program that waits by kstatus gives up as soon as it sees the
 /// condition.
 const SETTLE: SignedDuration = SignedDuration::from_secs(5);
 

@@ -73,8 +73,8 @@ async fn lease_is_acquired_after_any_number_of_transitions() {
     let metadata = ObjectMeta { name: Some("l".to_owned()), ..ObjectMeta::default() };
     let spec = LeaseSpec { lease_transitions: Some(i32::MAX), ..LeaseSpec::default() };
     candidate.acquire(0, Some(Lease { metadata, spec: Some(spec) })).await.unwrap();
-    let written = candidate.leases_held.get(&0).and_then(|held| held.lease.spec.as_ref()?.lease_transitions);
-    assert_eq!(written, Some(i32::MAX));
+    let transitions = candidate.leases_held.get(&0).and_then(|own| own.lease.spec.as_ref()?.lease_transitions);
+    assert_eq!(transitions, Some(i32::MAX));
 }
 
 #[tokio::test]

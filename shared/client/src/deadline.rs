@@ -1,5 +1,5 @@
-//! A time limit of the bodies of responses. The one of their headers doesn't cover them: whoever
-//! stops in the middle, such as a proxy, would let a request wait without end.
+//! A time limit of the bodies of responses. The one of their headers doesn't cover them: a proxy
+//! that stops in the middle would let a request wait without end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
