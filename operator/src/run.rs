@@ -12,6 +12,7 @@ use knative_operator_runtime::hub::{HubError, RESPONSE_TIMEOUT};
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{process, signal};
 use knative_operator_shared::label::FIELD_MANAGER;
+use kube::Client;
 use tokio::sync::mpsc;
 
 use crate::controller::author::Authors;
@@ -71,6 +72,26 @@ pub fn run(args: RunArgs) -> ExitCode {
 fn report_of(diagnostics: &Diagnostics) -> Option<DebugReport> {
     let diagnostics = diagnostics.is_enabled().then(|| diagnostics.clone())?;
     Some(Arc::new(move || diagnostics.report()))
+}
+
+/// What the operator does on the hub once it leads, beside its work: it publishes the `catalog`.
+async fn prepare_hub(hub: &Client, catalog: impl Future<Output = ()>, installs_locally: bool) {
+    let conversion = async {
+        // Without a local installation, the operator may not change definitions.
+        if installs_locally {
+            conversion::remove_conversion_webhook(hub.clone()).await;
+        }
+    };
+    futures::join!(catalog, conversion, suspension::end_overdue_suspensions(hub.clone()));
+    std::future::pending::<()>().await;
+}
+
+/// Waits for the failure of `served`, which ends only then.
+async fn failure_of(served: impl Future<Output = Result<(), AdminError>>) -> AdminError {
+    match served.await {
+        Ok(()) => std::future::pending().await,
+        Err(error) => error,
+    }
 }
 
 async fn serve(args: RunArgs) -> Result<(), RunError> {
@@ -205,19 +226,9 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             let shared = Arc::downgrade(&context);
             context.diagnostics.ask(move || shared.upgrade().map(|context| context.live()));
             let supervisor = supervisor::run(Arc::clone(&context), readiness.clone(), first, shard_events);
-            let startup = async {
-                let bundle = releases.releases.clone();
-                let catalog = catalog::publish(hub.clone(), system_namespace.clone(), bundle, keep_installed_versions);
-                let conversion = async {
-                    // Without a local installation, the operator may not change definitions.
-                    if local_installation {
-                        conversion::remove_conversion_webhook(hub.clone()).await;
-                    }
-                };
-                let suspension = suspension::end_overdue_suspensions(hub.clone());
-                futures::join!(catalog, conversion, suspension);
-                std::future::pending::<()>().await;
-            };
+            let bundle = releases.releases.clone();
+            let catalog = catalog::publish(hub.clone(), system_namespace.clone(), bundle, keep_installed_versions);
+            let startup = prepare_hub(&hub, catalog, local_installation);
             tokio::select! {
                 () = supervisor => {}
                 () = context.go_operator.watch(client.clone(), &system_namespace) => {}
@@ -230,15 +241,9 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             error = work => Err(error),
         }
     };
-    let serve_failed = async {
-        match served.await {
-            Ok(()) => std::future::pending().await,
-            Err(error) => error,
-        }
-    };
     tokio::select! {
         result = lead => result,
-        error = serve_failed => Err(RunError::Admin(error)),
+        error = failure_of(served) => Err(RunError::Admin(error)),
         () = certificates => Ok(()),
     }
 }

@@ -44,11 +44,11 @@ mod tests {
             [5, 6, 9, 14, 22, 60].into_iter().flat_map(|count| [0, 7, 100, 86_399].map(|s| (count, s)))
         {
             let all = ends(count, start);
-            let around = all[0] + WATCH_INTERVAL - all[count - 1];
-            let gaps = all.windows(2).map(|pair| pair[1] - pair[0]).chain([around]);
+            let around = (all[0] + WATCH_INTERVAL).saturating_sub(all[count - 1]);
+            let gaps = all.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).chain([around]);
             let longest = gaps.max().unwrap_or_default();
             let limit = Duration::from_secs(60);
-            let first = all[0] - Duration::from_secs(start);
+            let first = all[0].saturating_sub(Duration::from_secs(start));
             assert!(first >= MIN_WATCH && first <= limit && longest <= limit, "{count} from {start}: {longest:?}");
         }
     }

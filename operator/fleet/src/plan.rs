@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use knative_operator_shared::api::fleet::{RemovalPolicy, Template};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
-use knative_operator_shared::fleet::overrides::overridden;
+use knative_operator_shared::fleet::overrides::{InvalidOverride, overridden};
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::{InvalidStages, Stages};
@@ -104,16 +104,27 @@ impl Stored<'_> {
     }
 }
 
+/// A fleet of which no plan can be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unplannable {
+    /// Its stages are invalid.
+    #[error(transparent)]
+    Stages(#[from] InvalidStages),
+    /// One of its overrides is invalid.
+    #[error(transparent)]
+    Override(#[from] InvalidOverride),
+}
+
 /// What `fleet`, which selects `clusters`, would change, by stage.
 ///
 /// # Errors
 ///
-/// If a selector is invalid.
+/// If a selector or an override is invalid.
 pub fn plan(
     fleet: &KnativeFleet,
     clusters: &[ClusterProfileReference],
     stored: &Stored<'_>,
-) -> Result<Vec<PlannedChange>, InvalidStages> {
+) -> Result<Vec<PlannedChange>, Unplannable> {
     let stages = Stages::of(&fleet.spec.rollout)?;
     let mut by_cluster: HashMap<(ClusterProfileReference, Component), &Knative> = HashMap::new();
     for resource in stored.resources.iter().filter(|resource| !resource.is_terminating()) {
@@ -134,10 +145,9 @@ pub fn plan(
         for component in Component::ALL {
             let present = by_cluster.get(&(cluster.clone(), component)).copied();
             let template = fleet.spec.template(component).map(|template| {
-                let template = overridden(template, &fleet.spec.overrides, component, &traits);
-                let mut template = template.map_err(|(index, why)| format!("spec.overrides[{index}]: {why}"))?;
+                let mut template = overridden(template, &fleet.spec.overrides, component, &traits)?;
                 data.pin(component, &mut template);
-                Ok::<_, String>(template)
+                Ok::<_, InvalidOverride>(template)
             });
             let available = stored.versions(component);
             let Some(mut planned) = planned(fleet, cluster, component, template.transpose()?, (present, available))

@@ -124,7 +124,7 @@ pub fn removal(
 ) -> Option<PlannedRemoval> {
     let selected: HashSet<_> = clusters.iter().collect();
     let own = resources.iter().filter(|resource| is_owned(fleet, resource) && !resource.is_terminating());
-    let (mut staying, mut leaving) = (BTreeSet::new(), BTreeMap::new());
+    let (mut staying, mut leaving) = (BTreeSet::new(), BTreeMap::<_, Leaving>::new());
     for resource in own {
         let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
         if !selected.contains(&cluster) && exists(&cluster) {

@@ -108,7 +108,8 @@ impl ReleaseNames {
         for (index, given) in given.resources.iter().enumerate() {
             if !given.container.is_empty() && !given.is_for_all() && !deployed.contains(given.container.as_str()) {
                 let field = format!("{path}.resources[{index}].container");
-                violations.push(unknown(&CONTAINER, field, "container", &given.container, deployed.iter().copied()));
+                let known = deployed.iter().copied();
+                violations.push(unknown(violations.len(), &CONTAINER, field, "container", &given.container, known));
             }
         }
     }

@@ -7,27 +7,37 @@ use crate::api::Component;
 use crate::api::fleet::{FleetOverride, Template};
 use crate::strict;
 
+/// An override that can't be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("spec.overrides[{index}]: {why}")]
+pub struct InvalidOverride {
+    /// Its place in the list.
+    pub index: usize,
+    /// What is wrong with it.
+    pub why: String,
+}
+
 /// The template of `component` with the overrides for a cluster with `traits`.
 ///
 /// # Errors
 ///
-/// The index of an override after which the template is invalid, and the reason.
+/// An override after which the template is invalid.
 pub fn overridden(
     template: &Template,
     overrides: &[FleetOverride],
     component: Component,
     traits: &Traits<'_>,
-) -> Result<Template, (usize, String)> {
+) -> Result<Template, InvalidOverride> {
     let mut value = json!(template);
     for (index, change) in overrides.iter().enumerate() {
-        let failed = |why: String| (index, why);
+        let failed = |why: String| InvalidOverride { index, why };
         let selector = ClusterSelector::of_override(change).map_err(|error| failed(error.to_string()))?;
         if selector.matches(traits) && !change.patch(component).is_empty() {
             json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
             strict::read::<Template>(&value).map_err(|e| failed(e.to_string()))?;
         }
     }
-    strict::read(&value).map_err(|e| (0, e.to_string()))
+    strict::read(&value).map_err(|e| InvalidOverride { index: 0, why: e.to_string() })
 }
 
 #[cfg(test)]
@@ -74,13 +84,13 @@ mod tests {
         assert_eq!((&eu.spec["config"], eu.metadata.labels["x"].as_str()), (&json!({"a": {"b": "d"}}), "y"));
         assert!(!render("us").unwrap().spec.contains_key("config"));
         assert_eq!(render("asia").unwrap(), given);
-        assert_eq!(render("bad").unwrap_err().0, 3);
+        assert_eq!(render("bad").unwrap_err().index, 3);
         // The property, and not the label.
         assert_eq!(render("cn").unwrap(), given);
         let in_cn = Traits { properties: region("cn"), ..Traits::default() };
         assert_eq!(overridden(&given, &overrides, Component::Serving, &in_cn).unwrap().spec["version"], "1.21");
         // It is not known for which clusters it is.
         let unclear = [FleetOverride { cluster_selector: None, ..change("eu", json!({})) }];
-        assert_eq!(overridden(&given, &unclear, Component::Serving, &in_cn).unwrap_err().0, 0);
+        assert_eq!(overridden(&given, &unclear, Component::Serving, &in_cn).unwrap_err().index, 0);
     }
 }

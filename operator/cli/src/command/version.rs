@@ -149,7 +149,7 @@ fn label<'a>(deployment: &'a Deployment, name: &str) -> Option<&'a str> {
 
 /// The program in the container `name` of `deployment`.
 fn program_of(deployment: &Deployment, name: &str) -> Option<Program> {
-    let containers = &deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
+    let containers = &deployment.spec.template.spec.as_ref()?.containers;
     let image = containers.iter().find(|container| container.name == name)?.image.clone()?;
     let version = tag(&image).or_else(|| label(deployment, VERSION)).map(str::to_owned);
     Some(Program { version, image })

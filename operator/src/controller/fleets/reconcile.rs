@@ -217,17 +217,10 @@ async fn pass(
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty() || withheld.is_some()).then_some(REFUSED_RETRY);
-    Ok(soonest([
-        published,
-        wake.map_or(Next::AwaitChange, Next::After),
-        next_gate.map_or(Next::AwaitChange, Next::After),
-        refused.map_or(Next::AwaitChange, Next::After),
-        state.answers.retry().into_iter().chain(state.written_until()).min().map_or(Next::AwaitChange, Next::After),
-        if is_partial { Next::After(Duration::ZERO) } else { Next::AwaitChange },
-        if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
-        if written.has_failed { Next::After(RETRY) } else { Next::AwaitChange },
-        written.wake.map_or(Next::AwaitChange, Next::After),
-    ]))
+    let at_once = (is_partial || decision.mark_failed).then_some(Duration::ZERO);
+    let retry = written.has_failed.then_some(RETRY);
+    let due = [wake, next_gate, refused, state.answers.retry(), state.written_until(), at_once, retry, written.wake];
+    Ok(soonest(published, due))
 }
 
 /// The clusters among `all` that count, in the rollout of a revision after another one since a
@@ -340,13 +333,14 @@ fn wait(left: SignedDuration) -> Duration {
     Duration::try_from(left).unwrap_or_default() + Duration::from_millis(50)
 }
 
-fn soonest(all: impl IntoIterator<Item = Next>) -> Next {
-    let delays = all.into_iter().filter_map(|next| match next {
+/// The next pass: `next`, or earlier, if one of `due` is.
+fn soonest(next: Next, due: impl IntoIterator<Item = Option<Duration>>) -> Next {
+    let delay = match next {
         Next::AwaitChange => None,
         Next::After(delay) => Some(delay),
         Next::Retry => Some(RETRY),
-    });
-    delays.min().map_or(Next::AwaitChange, Next::After)
+    };
+    due.into_iter().chain([delay]).flatten().min().map_or(Next::AwaitChange, Next::After)
 }
 
 fn owner(fleet: &KnativeFleet) -> Value {

@@ -50,8 +50,8 @@ impl Selection {
         let mut resources = Vec::new();
         for component in Component::ALL {
             let Some(template) = spec.template(component) else { continue };
-            let template = overridden(template, &spec.overrides, component, traits);
-            let template = template.map_err(|(index, why)| format!("spec.overrides[{index}]: {why}"))?;
+            let template =
+                overridden(template, &spec.overrides, component, traits).map_err(|invalid| invalid.to_string())?;
             let mut object = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": component.kind(), "spec": template.spec,
                 "metadata": {"name": child_name(name, cluster), "namespace": meta.namespace}});
             object["spec"]["clusterProfileRef"] = reference_of(cluster);
