@@ -3,6 +3,7 @@
 //! who look with other tools: the condition [`stalled`], and the missing dependency that explains
 //! [`rejections`].
 
+pub mod activity;
 pub mod advice;
 pub mod attention_remedy;
 pub mod build;
