@@ -57,7 +57,7 @@ export function clustersView() {
   const element = h("div", {}, h("h2", { class: "hidden" }, "Clusters"), warnings, filterBar(search.field, chips, found), table, none);
   const keyOf = (/** @type {Cluster} */ cluster) => JSON.stringify([cluster, shortName(cluster.id), location.hash]);
   /** @type {Rows<Cluster>} */
-  const rows = new Rows(body, COLUMNS.length, (cluster) => cluster.id, keyOf, cells);
+  const rows = new Rows(body, (cluster) => cluster.id, keyOf, cells);
 
   function update() {
     const filter = readFilter(route().query);

@@ -31,7 +31,7 @@ export function problem(cluster, component) {
     copyButton(diagnosis(cluster, component), "Copy diagnosis"));
 }
 
-/** Conditions in one line that opens; those that are not True are open. @param {Component} component */
+/** Conditions in one line that opens: the problem is said already. @param {Component} component */
 export function conditions(component) {
   const all = component.conditions ?? [];
   if (all.length === 0) return null;
@@ -42,7 +42,7 @@ export function conditions(component) {
     h("td", { class: "why" }, one.reason && h("strong", {}, one.reason, one.message && ": "), one.message ?? "")));
   const label = `Conditions of ${component.kind} ${component.namespace}/${component.name}`;
   const about = { name: "conditions", label, heads: ["Condition", "Status", "Since", "Why"] };
-  return foldable(`conditions ${path(component)}`, good < all.length, `${good}/${all.length} conditions are fine`, scrolling(table(about, rows)));
+  return foldable(`conditions ${path(component)}`, `${good}/${all.length} conditions are fine`, scrolling(table(about, rows)));
 }
 
 /** @param {string} cluster @param {Component} component */

@@ -59,13 +59,12 @@ export function redraw(element, key, draw) {
 /**
  * Something that opens, and stays as the user left it when the view is drawn again.
  * @param {string} key
- * @param {boolean} isOpen
  * @param {Child} summary
  * @param {...(Child | Child[])} children
  */
-export function foldable(key, isOpen, summary, ...children) {
+export function foldable(key, summary, ...children) {
   const onclick = (/** @type {Event} */ event) => /** @type {HTMLElement} */ (event.currentTarget).parentElement?.setAttribute("data-touched", "");
-  return h("details", { "data-key": key, open: isOpen }, h("summary", { "data-key": `${key} summary`, onclick }, summary), ...children);
+  return h("details", { "data-key": key }, h("summary", { "data-key": `${key} summary`, onclick }, summary), ...children);
 }
 
 /** Text for screen readers only. @param {string} text */

@@ -40,7 +40,7 @@ export function header(element) {
   const nav = h("nav", { class: "tabs", "aria-label": "Views" });
   const connection = h("p", { class: "connection", role: "status" });
   const brand = h("h1", {}, h("a", { href: "#/" }, h("img", { src: "/icon.svg", alt: "", width: "22", height: "22" }), "Knative operator"));
-  element.append(h("div", { class: "bar" }, brand, place, themeButton()), nav, connection);
+  element.append(h("div", { class: "top-bar" }, brand, place, themeButton()), nav, connection);
 
   function update() {
     redraw(place, JSON.stringify(state.hub), hub);

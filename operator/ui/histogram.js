@@ -33,7 +33,7 @@ export function histogram(entries, now) {
   const heights = sums.map((sum) => (sum ? LEAST + (100 - LEAST) * Math.sqrt(sum / most) : 0));
   const total = sums.reduce((sum, count) => sum + count, 0);
   const label = `${number(total)} in the last hour, at most ${number(Math.max(...sums))} a minute`;
-  return h("figure", { class: "histogram", role: "img", "aria-label": label },
+  return h("div", { class: "histogram", role: "img", "aria-label": label },
     h("div", { class: "plot" }, bars.map((bar, index) => column(bar, heights[index]))),
-    h("figcaption", {}, ["1 h ago", "30 min", "now"].map((text) => h("span", {}, text))));
+    h("div", { class: "axis" }, ["1 h ago", "30 min", "now"].map((text) => h("span", {}, text))));
 }

@@ -11,12 +11,11 @@ const SPARE = 12;
 export class Rows {
   /**
    * @param {HTMLElement} body the `tbody`
-   * @param {number} columns
    * @param {(item: T) => string} idOf
    * @param {(item: T) => string} keyOf what a row depends on
    * @param {(item: T) => HTMLElement[]} cells
    */
-  constructor(body, columns, idOf, keyOf, cells) {
+  constructor(body, idOf, keyOf, cells) {
     this.body = body;
     this.idOf = idOf;
     this.keyOf = keyOf;
@@ -25,7 +24,7 @@ export class Rows {
     this.items = [];
     /** @type {Map<string, {key: string, row: HTMLElement}>} */
     this.rows = new Map();
-    const spacer = () => h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns }));
+    const spacer = () => h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", {}));
     this.above = spacer();
     this.below = spacer();
     this.onscroll = () => this.draw();

@@ -49,8 +49,8 @@ export function estimate(stages, now) {
 function time(stage) {
   const from = parse(stage.startedAt);
   if (Number.isNaN(from)) return "";
-  if (stage.finishedAt) return `took ${duration((parse(stage.finishedAt) - from) / 1000)}`;
-  return h("span", {}, "for ", since(stage.startedAt));
+  if (stage.finishedAt) return `, took ${duration((parse(stage.finishedAt) - from) / 1000)}`;
+  return h("span", {}, " for ", since(stage.startedAt));
 }
 
 /** How many of its clusters are updated. @param {Stage} stage */
@@ -77,7 +77,7 @@ function step(stage) {
     h("p", { class: "step-name" }, ornament(MARKS[stage.state] ?? SYMBOLS[name], `marker ${name}`), h("strong", {}, stage.name)),
     meter(stage),
     h("p", {}, h("span", { class: "numbers" }, `${number(stage.updated)} of ${number(stage.total)}`), ...others),
-    h("p", { class: "dim" }, WORDS[stage.state] ?? stage.state, " ", time(stage)),
+    h("p", { class: "dim" }, WORDS[stage.state] ?? stage.state, time(stage)),
     stage.approvedBy && h("p", { class: "dim" }, `Approved by ${stage.approvedBy}`),
     waits(stage));
 }

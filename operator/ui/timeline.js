@@ -9,7 +9,7 @@ import { address, clusterAddress } from "./route.js";
 /** Topics: their looks are those of states. @type {Record<string, {text: string, symbol: string, look: string}>} */
 export const TOPICS = {
   failure: { text: "Failures", symbol: "✕", look: "Failed" },
-  approval: { text: "Approvals", symbol: "‖", look: "Degraded" },
+  approval: { text: "Approvals", symbol: "✓", look: "Degraded" },
   rollout: { text: "Rollouts", symbol: "»", look: "Progressing" },
   upgrade: { text: "Upgrades", symbol: "↑", look: "Progressing" },
   install: { text: "Installs", symbol: "+", look: "Ready" },
