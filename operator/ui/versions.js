@@ -48,7 +48,7 @@ function behind(clusters) {
   const rows = [...ways].sort((a, b) => b[1] - a[1]).map(([way, amount]) => {
     const [kind, from, to] = way.split(" ");
     const versions = [h("code", {}, label(from)), ornament(" → "), spoken(" to "), h("code", {}, to)];
-    return h("tr", {}, rowHead(kind), h("td", {}, ...versions), h("td", { class: "amount" }, number(amount)));
+    return h("tr", {}, rowHead(kind.replace("Knative", "")), h("td", {}, ...versions), h("td", { class: "amount" }, number(amount)));
   });
   const clustersBehind = new Set(found.map(({ cluster }) => cluster)).size;
   const link = h("a", { href: address(["clusters"], { version: "behind" }), "data-key": "behind" }, plural(clustersBehind, "cluster"));

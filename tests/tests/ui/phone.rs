@@ -33,7 +33,10 @@ fn views_fit_narrow_screens() {
                 browser.accessible_here(&format!("{hash} at {width} pixels, {scheme}")).await?;
                 let file = hash.trim_start_matches("#/").split('/').next().unwrap_or_default().to_owned();
                 browser
-                    .picture(&format!("phone-{scheme}-{}", if file.is_empty() { "overview" } else { file.as_str() }), false)
+                    .picture(
+                        &format!("phone-{scheme}-{}", if file.is_empty() { "overview" } else { file.as_str() }),
+                        false,
+                    )
                     .await?;
             }
             browser.go("#/").await?;
