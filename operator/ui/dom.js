@@ -1,6 +1,11 @@
-// Elements, times, and states.
+// Elements, times and numbers.
 
 /** @typedef {string | Node | null | undefined | false} Child */
+
+/** @param {Child} child @returns {child is string | Node} */
+function isShown(child) {
+  return child !== null && child !== undefined && child !== false;
+}
 
 /**
  * Creates an element. Properties that begin with "on" are listeners.
@@ -16,27 +21,81 @@ export function h(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false).map((child) => /** @type {string | Node} */ (child)));
+  element.append(...children.flat().filter(isShown));
   return element;
 }
 
-/** Symbols of states: shapes differ without colors, too. */
-export const SYMBOLS = /** @type {Record<string, string>} */ ({
-  Ready: "✔",
-  Pending: "○",
-  Progressing: "◔",
-  Terminating: "⌫",
-  Degraded: "▲",
-  Unreachable: "?",
-  Failed: "✖",
-});
+/** The keys of what was drawn. @type {WeakMap<HTMLElement, string>} */
+const drawn = new WeakMap();
 
-/** States, from bad to good. */
-export const STATES = ["Failed", "Unreachable", "Degraded", "Terminating", "Progressing", "Pending", "Ready"];
+/**
+ * Replaces the children of `element`, if `key` differs from that of the last time. The focus and
+ * what is open stay where they are: elements that have `data-key`.
+ * @param {HTMLElement} element
+ * @param {string} key
+ * @param {() => (Child | Child[])[]} draw
+ */
+export function redraw(element, key, draw) {
+  if (drawn.get(element) === key) return;
+  drawn.set(element, key);
+  const keyOf = (/** @type {Element | null} */ node) => (node instanceof HTMLElement && element.contains(node) ? node.dataset.key : undefined);
+  const focused = keyOf(document.activeElement);
+  /** @type {Map<string, boolean>} */
+  const open = new Map();
+  for (const details of element.querySelectorAll("details[data-key]")) {
+    if (details.hasAttribute("data-touched")) open.set(keyOf(details) ?? "", details.hasAttribute("open"));
+  }
+  element.replaceChildren(...draw().flat().filter(isShown));
+  for (const node of element.querySelectorAll("[data-key]")) {
+    const own = keyOf(node) ?? "";
+    if (open.has(own)) {
+      node.toggleAttribute("open", open.get(own));
+      node.setAttribute("data-touched", "");
+    }
+    if (focused && own === focused && node instanceof HTMLElement) node.focus({ preventScroll: true });
+  }
+}
 
-/** @param {string} state */
-export function badge(state) {
-  return h("span", { class: `badge ${state}` }, h("span", { "aria-hidden": "true" }, `${SYMBOLS[state] ?? "•"} `), state);
+/**
+ * Something that opens, and stays as the user left it when the view is drawn again.
+ * @param {string} key
+ * @param {Child} summary
+ * @param {...(Child | Child[])} children
+ */
+export function foldable(key, summary, ...children) {
+  const onclick = (/** @type {Event} */ event) => /** @type {HTMLElement} */ (event.currentTarget).parentElement?.setAttribute("data-touched", "");
+  return h("details", { "data-key": key }, h("summary", { "data-key": `${key} summary`, onclick }, summary), ...children);
+}
+
+/** Text for screen readers only. @param {string} text */
+export function spoken(text) {
+  return h("span", { class: "hidden" }, text);
+}
+
+/** Text that screen readers skip. @param {string} text @param {string} [name] a class */
+export function ornament(text, name) {
+  return h("span", { class: name, "aria-hidden": "true" }, text);
+}
+
+/** @param {number} count */
+export function number(count) {
+  return count.toLocaleString("en");
+}
+
+/**
+ * @param {number} count
+ * @param {string} noun
+ */
+export function plural(count, noun) {
+  return `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** @param {number} seconds */
+export function duration(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86400)}d`;
 }
 
 /**
@@ -46,11 +105,7 @@ export function badge(state) {
  */
 export function age(time, end = Date.now()) {
   const seconds = Math.max(0, Math.round((end - Date.parse(time ?? "")) / 1000));
-  if (Number.isNaN(seconds)) return "";
-  if (seconds < 120) return `${seconds}s`;
-  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)}h`;
-  return `${Math.floor(seconds / 86400)}d`;
+  return Number.isNaN(seconds) ? "" : duration(seconds);
 }
 
 /**
@@ -59,8 +114,8 @@ export function age(time, end = Date.now()) {
  * @param {string} [suffix]
  */
 export function since(time, suffix = "") {
-  if (!time) return "";
-  return h("time", { datetime: time, title: time, "data-suffix": suffix }, `${age(time)}${suffix}`);
+  if (!time || Number.isNaN(Date.parse(time))) return "";
+  return h("time", { datetime: time, title: new Date(time).toLocaleString(), "data-suffix": suffix }, `${age(time)}${suffix}`);
 }
 
 /** Updates all ages on the page. */
@@ -71,21 +126,7 @@ export function refreshAges() {
   }
 }
 
-/**
- * What to do, with commands as code.
- * @param {{text: string} | undefined} remedy
- */
-export function advice(remedy) {
-  if (!remedy) return null;
-  const parts = remedy.text.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").split("`");
-  return h("p", { class: "advice" }, h("strong", {}, "What to do: "), ...parts.map((part, index) => (index % 2 ? h("code", {}, part) : part)));
-}
-
-/**
- * The link to a view.
- * @param {string} kind
- * @param {string} id
- */
-export function link(kind, id) {
-  return `#/${kind}/${id.split("/").map(encodeURIComponent).join("/")}`;
+/** @param {unknown} error */
+export function failure(error) {
+  return h("p", { class: "note", role: "alert" }, error instanceof Error ? error.message : String(error));
 }

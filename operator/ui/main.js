@@ -1,76 +1,86 @@
-// The frame of the page: summary, connection, and the view that the address names.
+// The frame of the page: the header, and the view that the address names.
 
-import { SYMBOLS, STATES, h, refreshAges, since } from "./dom.js";
-import { clusterView, resourceView } from "./details.js";
-import { fleetsView } from "./fleets.js";
-import { follow, isLoaded, refusal, serverLostAt, state, subscribe } from "./store.js";
+import { activityView } from "./activity.js";
+import { clusterView } from "./cluster.js";
+import { clustersView } from "./clusters.js";
+import { failure, refreshAges } from "./dom.js";
+import { hideDrawer } from "./drawer.js";
+import { header } from "./header.js";
+import { overviewView } from "./overview.js";
+import { resourceView } from "./resource.js";
+import { route } from "./route.js";
+import { follow, isLoaded, refusal, subscribe } from "./store.js";
+import { versionsView } from "./versions.js";
 
-/** @typedef {{title: string, element: HTMLElement, update: (changed: Set<string> | null) => void}} View */
+/**
+ * A view. `update` gets the identifiers of the clusters that changed, or null for all, also when
+ * the parameters in the address change. `close` ends what it listens to.
+ * @typedef {{title: string, element: HTMLElement, update: (changed: Set<string> | null) => void, close?: () => void}} View
+ */
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
-const summary = /** @type {HTMLElement} */ (document.getElementById("summary"));
-const connection = /** @type {HTMLElement} */ (document.getElementById("connection"));
+const top = header(/** @type {HTMLElement} */ (document.getElementById("top")));
 
 /** @type {View | null} */
 let view = null;
-/** The address of the view. */
+/** The path of the view. */
 let shown = "";
+/** Where people were in each view. @type {Map<string, number>} */
+const places = new Map();
 
-/** @returns {View} */
-function open() {
-  const [, kind, ...rest] = location.hash.replace(/^#/, "").split("/").map(decodeURIComponent);
-  if (kind === "cluster") return clusterView(rest.join("/"));
-  if (kind === "resource") return resourceView(rest.join("/"));
-  return fleetsView();
-}
-
-function frame() {
-  const counts = STATES.filter((name) => state.clustersByState[name]);
-  const total = Object.keys(state.clusters).length;
-  const parts = counts.map((name) => h("span", { class: `count ${name}` }, `${SYMBOLS[name]} ${state.clustersByState[name]} ${name}`));
-  const text = `${total} ${total === 1 ? "cluster" : "clusters"}`;
-  const key = text + JSON.stringify(state.clustersByState);
-  if (summary.dataset.key !== key) {
-    summary.dataset.key = key;
-    summary.replaceChildren(h("span", {}, text), ...parts);
-  }
-  const { connected, since: lostAt, error } = state.connection;
-  const lost = serverLostAt ?? (connected ? null : lostAt ?? null);
-  const why = serverLostAt ? "knative-operator ui does not answer" : error ?? "";
-  const lostKey = lost ? `${lost}${why}` : "";
-  if (connection.dataset.key !== lostKey) {
-    connection.dataset.key = lostKey;
-    connection.classList.toggle("lost", Boolean(lost));
-    const clock = lost ? new Date(lost).toLocaleTimeString() : "";
-    connection.replaceChildren(...(lost ? [`⚠ Reconnecting since ${clock} (`, since(lost), `): ${why}. The page shows the last known state.`] : []));
+/** @param {string[]} path @returns {View} */
+function open([kind, ...rest]) {
+  switch (kind) {
+    case "clusters": return clustersView();
+    case "versions": return versionsView();
+    case "activity": return activityView();
+    case "cluster": return clusterView(rest.join("/"));
+    case "resource": return resourceView(rest);
+    default: return overviewView();
   }
 }
 
 /** @param {Set<string> | null} changed */
 function update(changed) {
-  frame();
+  top.update();
   if (refusal) {
-    main.replaceChildren(h("p", { class: "note", role: "alert" }, refusal));
+    main.replaceChildren(failure(refusal));
     return;
   }
   if (!isLoaded) return;
-  if (!view || shown !== location.hash) {
-    const isFirst = view === null;
-    shown = location.hash;
-    view = open();
-    document.title = `${view.title} · Knative operator`;
-    main.replaceChildren(view.element);
-    view.update(null);
-    // A screen reader continues at the new view.
-    if (!isFirst) main.focus({ preventScroll: false });
+  const { path } = route();
+  const now = path.join("/");
+  if (view && shown === now) {
+    view.update(changed);
     return;
   }
-  view.update(changed);
+  const isFirst = view === null;
+  if (!isFirst) places.set(shown, scrollY);
+  view?.close?.();
+  hideDrawer();
+  shown = now;
+  view = open(path);
+  document.title = `${view.title} · Knative operator`;
+  main.replaceChildren(view.element);
+  view.update(null);
+  // A screen reader continues at the new view.
+  if (!isFirst) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, places.get(now) ?? 0);
+  }
 }
 
-addEventListener("hashchange", () => {
-  if (location.hash.startsWith("#main")) return;
-  update(null);
+addEventListener("hashchange", () => update(null));
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment is the address of the view
+  main.focus();
+});
+addEventListener("keydown", (event) => {
+  const isTyping = event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey;
+  const search = main.querySelector("input[type=search]");
+  if (event.key !== "/" || isTyping || !(search instanceof HTMLElement)) return;
+  event.preventDefault();
+  search.focus();
 });
 setInterval(refreshAges, 1000);
 subscribe(update);

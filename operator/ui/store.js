@@ -16,16 +16,20 @@ const RETRY = 1000;
  * @typedef {{id: string, state: string, fleet?: string, server?: string, providers?: string[],
  *   properties?: Record<string, string>, connection?: {connected: boolean | null, since?: string}, components: Component[]}} Cluster
  * @typedef {{name: string, state: string, total: number, updated: number, updating: number, failed: number,
- *   deferred: number, startedAt?: string, finishedAt?: string, clusters: string[]}} Stage
+ *   deferred: number, approvedBy?: string, waitsFor?: string, until?: string, startedAt?: string, finishedAt?: string,
+ *   clusters: string[]}} Stage
+ * @typedef {{topic: string, cluster?: string, kind: string, namespace: string, name: string} & HubEvent} Activity
  * @typedef {{namespace: string, name: string, ready: boolean, reason: string, message: string, remedy?: Advice,
- *   paused: boolean, currentRevision?: string, updateRevision?: string, stages: Stage[], attention?: Attention[], conditions?: Condition[], events?: HubEvent[]}} Fleet
+ *   paused: boolean, currentRevision?: string, updateRevision?: string,
+ *   versions?: Record<string, string>, stages: Stage[], attention?: Attention[], conditions?: Condition[], events?: HubEvent[]}} Fleet
  * @typedef {{connected: boolean, since?: string, error?: string}} Connection
  * @typedef {{sequence: number, ready: boolean, clustersByState: Record<string, number>, fleets: Fleet[],
- *   clusters: Record<string, Cluster>, notes: string[], connection: Connection}} State
+ *   clusters: Record<string, Cluster>, notes: string[], hub: {server: string, version: string}, connection: Connection}} State
  */
 
 /** @type {State} */
-export const state = { sequence: 0, ready: true, clustersByState: {}, fleets: [], clusters: {}, notes: [], connection: { connected: true } };
+export const state = { sequence: 0, ready: true, clustersByState: {}, fleets: [], clusters: {}, notes: [],
+  hub: { server: "", version: "" }, connection: { connected: true } };
 
 /** @typedef {(changed: Set<string> | null) => void} Listener */
 /** @type {Set<Listener>} */

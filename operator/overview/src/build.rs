@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use knative_operator_rules as rules;
-use knative_operator_shared::api::fleet::ClusterAttention;
+use knative_operator_shared::api::fleet::{ClusterAttention, Template};
 use knative_operator_shared::api::{ClusterProfileReference, Component, Condition, KnativeFleet};
 use knative_operator_shared::fleet::placement::{decided, selected};
 use knative_operator_shared::fleet::selector::Traits;
@@ -149,6 +149,9 @@ fn fleet_view(
         updating: stage.updating,
         failed: stage.failed,
         deferred: stage.deferred,
+        approved_by: stage.approved_by.clone(),
+        waits_for: stage.waits_for.clone(),
+        until: stage.until.clone(),
         started_at: stage.started_at.clone(),
         finished_at: stage.finished_at.clone(),
         clusters: members.remove(&stage.name).unwrap_or_default(),
@@ -168,11 +171,28 @@ fn fleet_view(
         paused: is_true("Paused"),
         current_revision: status.current_revision.clone(),
         update_revision: status.update_revision.clone(),
+        versions: fleet.as_ref().map(versions).unwrap_or_default(),
+        rollouts: status.rollouts.clone(),
         stages: stages.collect(),
         attention: attention.collect(),
         events: events.about(("KnativeFleet", namespace, name)),
         conditions,
     }
+}
+
+/// The versions of the templates of `fleet`, by kind. Those that overrides change are not there.
+fn versions(fleet: &KnativeFleet) -> BTreeMap<&'static str, String> {
+    let is_same = |component: Component| {
+        let mut patches = fleet.spec.overrides.iter().filter_map(|change| change.patch(component).get("spec"));
+        patches.all(|spec| spec.is_object() && spec.get("version").is_none())
+    };
+    let templates =
+        [(Component::Serving, fleet.spec.serving.as_ref()), (Component::Eventing, fleet.spec.eventing.as_ref())];
+    let version = |(component, template): (Component, Option<&Template>)| {
+        let version = template?.spec.get("version")?.as_str().filter(|_| is_same(component))?;
+        Some((component.kind(), version.to_owned()))
+    };
+    templates.into_iter().filter_map(version).collect()
 }
 
 /// The most important one of the `conditions` of a fleet, and what to do about it.
@@ -299,6 +319,33 @@ mod tests {
             assert_eq!(view.reason, reason);
             assert!(view.remedy.unwrap().text.starts_with("Correct what the API server says"), "{reason}");
         }
+    }
+
+    #[test]
+    fn fleet_has_its_versions_and_what_its_stages_wait_for() {
+        let status =
+            serde_json::from_value(json!({"rollouts": [{"revision": "prod-1", "startedAt": "then"}], "stages": [
+            {"name": "all", "state": "Progressing", "approvedBy": "jane", "waitsFor": "clusters", "until": "soon"}]}));
+        let view = view(&status.unwrap());
+        assert_eq!(view.versions, BTreeMap::from([("KnativeServing", "1.23.0".to_owned())]));
+        assert_eq!(view.rollouts[0].revision, "prod-1");
+        let stage = &view.stages[0];
+        let texts = [&stage.approved_by, &stage.waits_for, &stage.until].map(Option::as_deref);
+        assert_eq!(texts, [Some("jane"), Some("clusters"), Some("soon")]);
+    }
+
+    #[test]
+    fn version_of_some_clusters_only_is_none_of_the_fleet() {
+        let versions_with = |patch: Value| {
+            let fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod"},
+                "spec": {"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.23.0"}},
+                    "overrides": [{"clusterSelector": {}, "serving": patch}]}});
+            versions(&serde_json::from_value(fleet).unwrap())
+        };
+        let all = BTreeMap::from([("KnativeServing", "1.23.0".to_owned())]);
+        assert_eq!(versions_with(json!({"spec": {"config": {}}})), all);
+        assert!(versions_with(json!({"spec": {"version": "1.22.1"}})).is_empty());
+        assert!(versions_with(json!({"spec": null})).is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! who look with other tools: the condition [`stalled`], the missing dependency that explains
 //! [`rejections`], and why a cluster is [`unresolved`].
 
+pub mod activity;
 pub mod advice;
 pub mod attention_remedy;
 pub mod build;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use knative_operator_shared::api::Condition;
+use knative_operator_shared::api::fleet::RolloutRecord;
 use serde::Serialize;
 
 use super::advice::Advice;
@@ -95,6 +96,13 @@ pub struct FleetView {
     /// The revision of the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
+    /// The versions of its templates, by kind, as they are written. Absent for a template without
+    /// one, and if overrides change it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<&'static str, String>,
+    /// The last rollouts, oldest first, as they are stored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rollouts: Vec<RolloutRecord>,
     /// Stages, in order.
     pub stages: Vec<StageView>,
     /// Clusters that need attention, those that failed first.
@@ -139,6 +147,15 @@ pub struct StageView {
     pub failed: i32,
     /// Number of clusters that were not healthy when it was their turn.
     pub deferred: i32,
+    /// The user who approved it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved_by: Option<String>,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    /// When something changes, at the latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
     /// Time of its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,

@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fantoccini::key::Key;
 use fantoccini::{Client, ClientBuilder};
 use knative_operator_tests::{Result, tools};
 use serde_json::{Value, json};
 
 /// Time limit of what a page shows.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Widths of a laptop and a wall screen, in pixels.
+pub const WIDTHS: [u32; 2] = [1280, 3840];
 /// Arguments without which Chromium needs a desktop, or contacts the internet.
 const ARGUMENTS: [&str; 9] = [
     "--headless=new",
@@ -56,6 +59,17 @@ pub fn is_installed() -> std::result::Result<(), String> {
 impl Browser {
     /// Starts a browser whose colors are `scheme`, `light` or `dark`.
     pub async fn start(scheme: &str) -> Result<Self> {
+        Self::start_with(scheme, None).await
+    }
+
+    /// Starts a browser with the screen of a phone, `width` pixels wide. Windows of a desktop are
+    /// wider.
+    pub async fn phone(scheme: &str, width: u32) -> Result<Self> {
+        Self::start_with(scheme, Some(json!({"deviceMetrics": {"width": width, "height": 844, "pixelRatio": 2.0}})))
+            .await
+    }
+
+    async fn start_with(scheme: &str, screen: Option<Value>) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let profile = tempfile::tempdir()?;
@@ -71,7 +85,10 @@ impl Browser {
             arguments.push("--force-dark-mode".to_owned());
             arguments.push("--blink-settings=preferredColorScheme=0".to_owned());
         }
-        let options = json!({"goog:chromeOptions": {"args": arguments}});
+        let mut options = json!({"goog:chromeOptions": {"args": arguments}});
+        if let Some(screen) = screen {
+            options["goog:chromeOptions"]["mobileEmulation"] = screen;
+        }
         let capabilities = options.as_object().cloned().unwrap_or_default();
         let deadline = Instant::now() + LIMIT;
         let client = loop {
@@ -124,6 +141,33 @@ impl Browser {
         self.until(&format!("no {text}"), |page| !page.contains(text)).await
     }
 
+    /// Waits until `condition`, an expression, is true in the page.
+    pub async fn holds(&self, condition: &str) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while self.run(&format!("return Boolean({condition})")).await? != true {
+            if Instant::now() > deadline {
+                return Err(format!("{condition} does not hold on the page:\n{}", self.text().await?).into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Goes to the view with the address `hash`.
+    pub async fn go(&self, hash: &str) -> Result<()> {
+        self.run(&format!("location.hash = {}", json!(hash))).await.map(drop)
+    }
+
+    /// Types `text` where the focus is.
+    pub async fn keys(&self, text: &str) -> Result<()> {
+        Ok(self.client.active_element().await?.send_keys(text).await?)
+    }
+
+    /// Presses `key` where the focus is.
+    pub async fn press(&self, key: Key) -> Result<()> {
+        self.keys(&char::from(key).to_string()).await
+    }
+
     async fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -165,6 +209,31 @@ impl Browser {
             return Err(format!("axe-core did not run: {found}").into());
         }
         Ok(serde_json::from_value(found["violations"].clone())?)
+    }
+
+    /// Checks the view at all widths with axe-core, and that it fits.
+    pub async fn accessible(&self, view: &str) -> Result<()> {
+        for width in WIDTHS {
+            self.resize(width, 900).await?;
+            self.accessible_here(&format!("{view} at {width} pixels")).await?;
+        }
+        self.resize(1280, 900).await?;
+        println!("axe-core finds nothing in: {view}, at {WIDTHS:?} pixels");
+        Ok(())
+    }
+
+    /// Checks the view with axe-core, and that it fits the width of the window.
+    pub async fn accessible_here(&self, view: &str) -> Result<()> {
+        let violations = self.violations().await?;
+        if !violations.is_empty() {
+            return Err(format!("{view}: {violations:#?}").into());
+        }
+        let overflow =
+            self.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth").await?;
+        if overflow.as_i64().unwrap_or(1) > 0 {
+            return Err(format!("{view} is {overflow} pixels too wide").into());
+        }
+        Ok(())
     }
 
     /// Writes a picture of the window to `target/ui`, and to `docs/images` if `UPDATE_IMAGES` is

@@ -1,5 +1,5 @@
 //! `knative-operator ui` in Debian's Chromium: each view, live changes, failures, accessibility,
-//! and a thousand clusters. `make test-ui` runs it, and writes pictures to `target/ui`.
+//! and thousands of clusters. `make test-ui` runs it, and writes pictures to `target/ui`.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
@@ -7,8 +7,11 @@ use knative_operator_tests::Result;
 use knative_operator_tests::skip::{BROWSER, skip};
 
 mod browser;
+mod fake;
 mod large;
 mod page;
+mod phone;
+mod tabs;
 mod views;
 
 /// Runs `test`, unless this is `make test` or the browser is missing.

@@ -23,7 +23,7 @@ use knative_operator_objects::ObjectId;
 use knative_operator_objects::health::{self, Health, WatchedObject};
 use knative_operator_objects::plan::Item;
 use knative_operator_overview::build::{LOCAL, target};
-use knative_operator_overview::{State, Watched};
+use knative_operator_overview::{State, Watched, activity};
 
 /// Concurrent requests to a cluster.
 const CONCURRENCY: usize = 8;
@@ -44,11 +44,14 @@ pub struct Details {
 pub type Name<'a> = (Component, &'a str, &'a str);
 
 impl Details {
-    /// The cluster `id`, with conditions and events.
+    /// The cluster `id`, with conditions, events and what happened.
     pub fn cluster(&self, id: &str) -> Result<Value, String> {
         let overview = self.updates.overview();
         let cluster = overview.clusters.iter().find(|cluster| cluster.id == id);
-        Ok(json!(cluster.ok_or_else(|| format!("no resource refers to cluster {id}"))?))
+        let cluster = cluster.ok_or_else(|| format!("no resource refers to cluster {id}"))?;
+        let mut view = json!(cluster);
+        view["activity"] = json!(activity::of_cluster(cluster));
+        Ok(view)
     }
 
     /// The fleet `name`, with conditions and events.
@@ -57,6 +60,11 @@ impl Details {
         let mut fleets = overview.fleets.iter();
         let fleet = fleets.find(|fleet| fleet.namespace == namespace && fleet.name == name);
         Ok(json!(fleet.ok_or_else(|| format!("KnativeFleet {namespace}/{name} does not exist"))?))
+    }
+
+    /// What happened lately, newest first.
+    pub fn activity(&self) -> Value {
+        json!(activity::activity(&self.updates.overview()))
     }
 
     fn stored(&self, (component, namespace, name): Name<'_>) -> Result<Arc<Value>, String> {

@@ -24,6 +24,8 @@ const QUEUE: usize = 64;
 
 /// The newest state, and the updates.
 pub struct Updates {
+    /// The URL of the hub and where it is from, and the version of this program.
+    hub: Value,
     state: RwLock<Published>,
     changes: broadcast::Sender<Arc<str>>,
 }
@@ -71,6 +73,7 @@ impl Updates {
             "clustersByState": overview.clusters_by_state,
             "fleets": overview.fleets.iter().map(|fleet| brief(json!(fleet))).collect::<Vec<_>>(),
             "notes": overview.notes,
+            "hub": self.hub,
             "connection": connection,
         });
         let message = message.as_object().cloned().unwrap_or_default();
@@ -130,9 +133,10 @@ fn brief(mut view: Value) -> Value {
     view
 }
 
-/// Starts to follow the hub.
-pub fn start(mut follower: Follower, client: Client) -> (JoinHandle<()>, Arc<Updates>) {
-    let updates = Arc::new(Updates { state: RwLock::default(), changes: broadcast::channel(QUEUE).0 });
+/// Starts to follow the hub `server`.
+pub fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandle<()>, Arc<Updates>) {
+    let hub = json!({"server": server, "version": env!("CARGO_PKG_VERSION")});
+    let updates = Arc::new(Updates { hub, state: RwLock::default(), changes: broadcast::channel(QUEUE).0 });
     let connected = json!({"connected": true});
     updates.publish(&follower, &connected);
     let published = Arc::clone(&updates);

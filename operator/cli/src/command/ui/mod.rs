@@ -50,7 +50,7 @@ pub fn run(args: UiArgs) -> ExitCode {
 }
 
 async fn serve(args: UiArgs, connection: Connection) -> Result<(), String> {
-    let Connection { client, namespace, .. } = connection;
+    let Connection { client, namespace, server } = connection;
     let namespace = args.namespaces.only(&namespace).filter(|_| args.user.has_namespace());
     let mut follower = Follower::start(&client, namespace);
     follower.listed().await.map_err(|error| error.to_string())?;
@@ -60,7 +60,7 @@ async fn serve(args: UiArgs, connection: Connection) -> Result<(), String> {
     let port = listener.local_addr().map_err(failed)?.port();
     let (guard, token) = Guard::new(port)?;
     let exchanged = guard.exchanged();
-    let (live, updates) = live::start(follower, client.clone());
+    let (live, updates) = live::start(follower, client.clone(), &server);
     let _live = AbortOnDropHandle::new(live);
     let details = Details { client, user: args.user, releases: args.releases, updates: Arc::clone(&updates) };
     let router = routes::router(Arc::new(guard), Arc::new(details), updates);

@@ -28,6 +28,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 pub fn router(guard: Arc<Guard>, details: Arc<Details>, updates: Arc<Updates>) -> Router {
     let live = Router::new().route("/api/events", get(events)).with_state(updates);
     Router::new()
+        .route("/api/activity", get(activity))
         .route("/api/cluster/{*id}", get(cluster))
         .route("/api/fleet/{namespace}/{name}", get(fleet))
         .route("/api/resource/{*name}", get(resource))
@@ -45,6 +46,10 @@ fn answer(outcome: Result<Value, String>) -> Response {
         Ok(value) => json_response(StatusCode::OK, &value),
         Err(error) => json_response(StatusCode::UNPROCESSABLE_ENTITY, &json!({"error": error})),
     }
+}
+
+async fn activity(State(details): State<Arc<Details>>) -> Response {
+    answer(Ok(details.activity()))
 }
 
 async fn cluster(State(details): State<Arc<Details>>, Path(id): Path<String>) -> Response {
