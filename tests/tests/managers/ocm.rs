@@ -19,8 +19,8 @@ const OPERATORS: &str = "open-cluster-management";
 const COMPONENTS: &str = "open-cluster-management-hub";
 /// Namespace of the add-ons on the hub.
 pub const ADD_ONS: &str = "open-cluster-management-addon";
-/// Namespace of their agents on the spoke.
-pub const AGENTS: &str = "open-cluster-management-agent-addon";
+/// Namespace of the accounts on the spoke.
+pub const ACCOUNTS: &str = "open-cluster-management-agent-addon";
 /// Label of a cluster's requests for certificates.
 const REQUESTS: &str = "open-cluster-management.io/cluster-name";
 /// A second namespace with ClusterProfiles.
@@ -76,8 +76,10 @@ async fn install(cluster: &Cluster, name: &str, namespace: &str, values: &Value)
     std::fs::write(&file, values.to_string())?;
     let (chart, file) = (ocm::chart(name)?, file.display().to_string());
     let place = ["--namespace", namespace, "--create-namespace", "--values", &file, "--wait", "--timeout", "5m"];
-    let chart = ["install", name, &chart];
-    cluster.helm(&[&chart[..], &place[..]].concat()).await.map(drop)
+    let arguments = [&["upgrade", "--install", name, &chart][..], &place[..]].concat();
+    // A webhook that converts or admits its objects may begin to answer a moment later.
+    let done = async || cluster.helm(&arguments).await.map(Some);
+    until(&format!("the chart {name} is installed"), STEP, done).await.map(drop)
 }
 
 /// The manifests of `kind` in the document.
@@ -235,8 +237,8 @@ impl Site {
             (&self.hub, ADD_ONS, "managed-serviceaccount-addon-manager"),
             (&self.hub, COMPONENTS, "cluster-manager-registration-controller"),
             (&self.spoke, "open-cluster-management-agent", "klusterlet-agent"),
-            (&self.spoke, AGENTS, "cluster-proxy-proxy-agent"),
-            (&self.spoke, AGENTS, "managed-serviceaccount-addon-agent"),
+            (&self.spoke, "open-cluster-management-cluster-proxy", "cluster-proxy-proxy-agent"),
+            (&self.spoke, ACCOUNTS, "managed-serviceaccount-addon-agent"),
         ];
         for (cluster, namespace, name) in logs {
             let name = format!("deployment/{name}");

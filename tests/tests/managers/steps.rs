@@ -9,7 +9,7 @@ use knative_operator_tests::{Error, Result, releases, tools};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::ocm::{ADD_ONS, AGENTS, CLUSTER, Site, TEAM, apply, get, until, wait};
+use crate::ocm::{ACCOUNTS, ADD_ONS, CLUSTER, Site, TEAM, apply, get, until, wait};
 
 /// Namespace of the KnativeServing and of Serving.
 const SERVING: &str = "knative-serving";
@@ -81,20 +81,19 @@ pub async fn published(site: &Site, report: &mut Report) -> Result<()> {
     wait(&site.hub, &["clusterprofile", CLUSTER, "-n", NAMESPACE], healthy).await?;
     let text = site.hub.kubectl(&["get", "clusterprofile", CLUSTER, "-n", NAMESPACE, "-o", "yaml"], "").await?;
     report.line(&format!("the ClusterProfile is published:\n{text}"));
-    let expected = format!("https://cluster-proxy-addon-user.{}:9092/{CLUSTER}", ADD_ONS);
+    let expected = format!("https://cluster-proxy-addon-user.{ADD_ONS}:9092/{CLUSTER}");
     assert_eq!(server, expected, "the server is the proxy, with the cluster as path");
     Ok(())
 }
 
 /// `preflight` in the operator's Pod, as in the document.
 pub async fn preflight(site: &Site, report: &mut Report) -> Result<()> {
-    let pod = ["exec", "-n", NAMESPACE, "deploy/knative-operator", "--"];
     let profile = format!("{NAMESPACE}/{CLUSTER}");
     let file = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
         "metadata": {"name": "knative-serving", "namespace": SERVING}, "spec": specs("300")[0]});
+    let pod = ["exec", "-i", "-n", NAMESPACE, "deploy/knative-operator", "--"];
     let command = ["/knative-operator", "preflight", &profile, "--filename", "-"];
-    let stdin = ["exec", "-i"];
-    let arguments = [&stdin[..], &pod[1..], &command[..]].concat();
+    let arguments = [&pod[..], &command[..]].concat();
     let (well, output) = site.hub.kubectl_output(&arguments, &file.to_string()).await;
     report.line(&format!("preflight:\n{output}"));
     assert!(well && output.contains("1 passed"), "{output}");
@@ -172,7 +171,7 @@ pub async fn cut(site: &Site, report: &mut Report) -> Result<()> {
 /// that Open Cluster Management requests another one.
 pub async fn rotated(site: &Site, report: &mut Report) -> Result<()> {
     let before = site.copied_token(NAMESPACE).await?.ok_or("no token")?;
-    let account = site.spoke.object("serviceaccount", AGENTS, "knative");
+    let account = site.spoke.object("serviceaccount", ACCOUNTS, "knative");
     let uid = account.read().await?["metadata"]["uid"].clone();
     account.start_deletion().await?;
     let again =
