@@ -170,6 +170,13 @@ test-monitoring: tools ## Tests metrics, alerts and dashboard with Prometheus, w
 	@cargo build --workspace --quiet
 	@MONITORING=yes RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test monitoring -- --nocapture
 
+.PHONY: test-managers
+test-managers: tools $(PROGRAMS_OF_NODES) ## Installs Knative through Open Cluster Management, whose programs are built once, on real nodes. Needs root.
+	$(call step,Open Cluster Management,tests/tools/install.sh ocm cluster-proxy managed-serviceaccount)
+	@cargo build --workspace --quiet --bins
+	$(call step,build images,tests/package/test-images.sh)
+	@MANAGERS=yes KNATIVE_IMAGES=target/images-test cargo test --quiet -p knative-operator-tests --test managers -- --nocapture
+
 .PHONY: docs
 docs: ## Builds the documentation site in target/site with mdBook, and checks all links and anchors.
 	$(call step,documentation site,tests/package/docs.sh)

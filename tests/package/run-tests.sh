@@ -45,7 +45,7 @@ printf 'skipped: %s: it takes minutes: make test-long\n' $long >>target/skipped.
 tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions
 
 # They say why they are skipped.
-tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test monitoring --test real --test release --test ui -- --skip $real
+tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test managers --test monitoring --test real --test release --test ui -- --skip $real
 
 skipped=$(sort -u target/skipped.txt 2>/dev/null || true)
 printf '\n==> skipped%s\n%s\n' "${REQUIRE_ALL:+ (REQUIRE_ALL: only what needs another kernel, machine or long build)}" "${skipped:-none}"

@@ -117,7 +117,7 @@ impl Cluster {
         ports::check(subnet.address(2))?;
         let path = dir.path();
         let authority = pki::Authority::new(&format!("{name}-ca"))?;
-        std::fs::write(path.join("ca.crt"), authority.pem())?;
+        authority.write(path)?;
         let (machine, entry) = match setup.real_node {
             Some(registry) => Some(worker::machine(path, registry).await?).unzip(),
             None => (None, None),

@@ -43,6 +43,12 @@ impl Authority {
         self.0.pem()
     }
 
+    /// Writes `DIR/ca.crt` and `DIR/ca.key`.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        std::fs::write(dir.join("ca.crt"), self.pem())?;
+        Ok(std::fs::write(dir.join("ca.key"), self.0.key().serialize_pem())?)
+    }
+
     /// A certificate for user `name` of `group`, or for a server at `addresses` and `names`.
     pub fn issue(&self, name: &str, group: Option<&str>, addresses: &[IpAddr], names: &[&str]) -> Result<Issued> {
         self.issue_from(CertificateParams::default(), name, group, addresses, names)

@@ -4,12 +4,41 @@
 pub mod images;
 pub mod load;
 pub mod mirror;
+pub mod ocm;
 pub mod product;
 pub mod traffic;
+
+use std::time::Instant;
 
 use crate::cluster::machine;
 use crate::registry;
 use crate::skip::{LONG_BUILD, REAL_NODE, skip};
+
+/// Prints what happened, with the time since the beginning and since the last line.
+pub struct Report {
+    begin: Instant,
+    last: Instant,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Report {
+    /// A report that begins now.
+    pub fn new() -> Self {
+        Self { begin: Instant::now(), last: Instant::now() }
+    }
+
+    /// Prints `text`.
+    pub fn line(&mut self, text: &str) {
+        let (all, step) = (self.begin.elapsed().as_secs_f64(), self.last.elapsed().as_secs_f64());
+        println!("{all:6.1} s  (+{step:5.1} s)  {text}");
+        self.last = Instant::now();
+    }
+}
 
 /// What this machine lacks for real nodes and the images on them, in one line.
 pub fn obstacle() -> Option<String> {

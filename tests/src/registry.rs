@@ -224,6 +224,13 @@ impl Registry {
         self.mutate(image, &["--user", USER, "--workdir", "/", "--entrypoint", entrypoint])
     }
 
+    /// Pushes an image of programs that a Pod starts by their paths: the files of `folder`, for a
+    /// user without rights.
+    pub fn push_programs(&self, folder: &Path, image: &str) -> Result<()> {
+        self.append(folder, image)?;
+        self.mutate(image, &["--user", USER, "--workdir", "/"])
+    }
+
     /// Sets a variable of the environment of `image`: `NAME=VALUE`.
     pub fn set_environment(&self, image: &str, variable: &str) -> Result<()> {
         self.mutate(image, &["--env", variable])

@@ -16,7 +16,8 @@ pub enum Needs {
 
 /// Hours under load: `make chaos` with `SOAK_MINUTES` or `STEADY_SECONDS`.
 pub const HOURS: Needs = Needs::Elsewhere("it takes minutes to hours by its nature");
-/// Knative on real nodes, Prometheus: `make test-real`, `make test-monitoring`.
+/// Knative on real nodes, Prometheus, Open Cluster Management: `make test-real`,
+/// `make test-monitoring`, `make test-managers`.
 pub const LONG_BUILD: Needs = Needs::Elsewhere("the programs that it runs take ten minutes to build");
 /// Defects of the Go operator, whose version is fixed: `make test-go-suite`.
 pub const GO_OPERATOR: Needs = Needs::Elsewhere("what the Go operator does is not what changes here");

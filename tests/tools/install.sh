@@ -163,7 +163,7 @@ build() {
   coredns | gitops) packages=(.) ;; # a main of ours; coredns without most plugins
   containerd*) packages=("${@/#/github.com/containerd/containerd/v2/cmd/}") out=$folder/ tags="no_btrfs no_devmapper no_zfs no_erofs no_tracing" ;;
   hello | pause) packages=("${@/#/./}") out=$folder/ ;;
-  cni) # a folder with its plugins
+  cni | ocm | cluster-proxy | managed-serviceaccount) # a folder with all tools of the module
     mkdir -p "$out"
     packages=(tool) out=$out/
     ;;
@@ -324,6 +324,9 @@ for tool in "${tools[@]}"; do
     place "$dir" "$tool"
   elif [ "$tool" = kubernetes-module ]; then
     dir=$(source_of control-plane k8s.io/kubernetes) # of the default version
+    place "$dir" "$tool"
+  elif [[ $tool =~ ^(ocm|cluster-proxy|managed-serviceaccount)-module$ ]]; then # their charts
+    dir=$(source_of "${tool%-module}" "open-cluster-management.io/${tool%-module}")
     place "$dir" "$tool"
   elif [ ! -e "$(store "$tool")" ]; then
     group=$(module "$tool")

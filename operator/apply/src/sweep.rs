@@ -12,7 +12,7 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Status};
 use kube::{Api, Client};
 
 use super::discover::{self, Served};
-use super::error::ApplyError;
+use super::error::{ApplyError, is_of_proxy};
 use super::inventory::{Entry, Inventory, MAX_OBJECTS};
 use super::managed_fields::owned_fields;
 use super::pages::page;
@@ -126,11 +126,12 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, ApplyError> 
 
 /// Whether `status` is that of an API which doesn't work: one of others may be gone for good, such
 /// as an aggregated API server or a conversion webhook, and one that refuses to list has no
-/// objects.
+/// objects. What a proxy answers says nothing about an API.
 fn is_broken(group: &str, status: &Status) -> bool {
     // Kubernetes refuses definitions of groups without a dot.
     let is_of_kubernetes = !group.contains('.') || OF_KUBERNETES.contains(&group);
-    (status.code >= 500 && !is_of_kubernetes) || matches!(status.code, 400 | 403 | 406 | 415 | 422)
+    let is_error = (status.code >= 500 && !is_of_kubernetes) || matches!(status.code, 400 | 403 | 406 | 415 | 422);
+    is_error && !is_of_proxy(status)
 }
 
 fn name(resource: &ApiResource) -> String {
@@ -232,6 +233,18 @@ mod tests {
         ] {
             assert!(broken(group, 500) && broken(group, 503) && !broken(group, 429), "{group}");
         }
+    }
+
+    #[test]
+    fn answers_of_proxies_say_nothing_about_an_api() {
+        let text = |code| Status::failure("no tunnel", "Failed to parse error data").with_code(code);
+        for group in ["apps", "serving.knative.dev", "example.com"] {
+            for code in [400, 502, 504] {
+                assert!(!is_broken(group, &text(code)), "{group} {code}");
+            }
+        }
+        // Of an aggregated API whose server is gone.
+        assert!(is_broken("custom.metrics.k8s.io", &text(503)));
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
 
-use super::error::ApplyError;
+use super::error::{ApplyError, is_of_proxy};
 use super::managed_fields::Path;
 use super::takeover::takeover_patch;
 use super::target::Target;
@@ -197,7 +197,11 @@ fn is_invalid(error: &kube::Error) -> bool {
 /// Whether `error` means that the cluster can't be reached, rather than being an answer of its API
 /// server.
 fn is_unreachable(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_))
+    match error {
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
+        kube::Error::Api(status) => is_of_proxy(status),
+        _ => false,
+    }
 }
 
 /// Transfers the fields that the Go operator applied to this operator.
@@ -220,6 +224,14 @@ mod tests {
 
     use super::*;
     use knative_operator_objects::CompactObject;
+
+    #[test]
+    fn answer_of_a_proxy_is_none_of_the_cluster() {
+        let text = Status::failure("no tunnel", "Failed to parse error data").with_code(502);
+        assert!(is_unreachable(&kube::Error::Api(Box::new(text))));
+        let refused = Status::failure("invalid", "BadRequest").with_code(400);
+        assert!(!is_unreachable(&kube::Error::Api(Box::new(refused))));
+    }
 
     #[test]
     fn what_webhooks_of_knative_admit_waits_for_them() {

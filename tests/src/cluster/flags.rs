@@ -115,7 +115,11 @@ impl Cluster {
                 vec![kubeconfig.clone(), "--leader-elect=false".to_owned(), format!("--bind-address={address}")],
             ),
         ];
-        if self.machine.is_none() {
+        if self.machine.is_some() {
+            // Agents of cluster managers request their certificates.
+            controllers[0].1.push(format!("--cluster-signing-cert-file={}", self.file("ca.crt")));
+            controllers[0].1.push(format!("--cluster-signing-key-file={}", self.file("ca.key")));
+        } else {
             controllers[0].1.push(format!("--controllers=*,-{}", UNUSED_CONTROLLERS.join(",-")));
             let stages = stages::file(self.dir.path(), self.setup.real_namespaces)?;
             controllers.push((

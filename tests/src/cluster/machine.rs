@@ -188,7 +188,7 @@ impl Machine {
     /// Connects it with another machine: nodes and Pods of both reach each other.
     pub fn connect(&self, other: &Self) -> Result<()> {
         let (a, b) = (self.net, other.net);
-        let (to_b, to_a) = (format!("kn-to-{}", b.0), format!("kn-to-{}", a.0));
+        let (to_b, to_a) = (self.device_to(other), other.device_to(self));
         let network = vec![format!("--net=/proc/{}/ns/net", self.pid), "sh".to_owned()];
         sh("nsenter", &network, &format!("ip link add {to_b} type veth peer name {to_a} netns {}", other.pid))?;
         let route = |device: &str, own: Net, peer: Net| {
@@ -197,6 +197,46 @@ impl Machine {
         };
         self.sh(&route(&to_b, a, b))?;
         other.sh(&route(&to_a, b, a))
+    }
+
+    /// Makes the node of `other` reachable from it, and from its Pods. `other` has no route back:
+    /// it sees an address of the link.
+    pub fn reach(&self, other: &Self) -> Result<()> {
+        let (device, peer) = (self.device_to(other), other.device_to(self));
+        // Of this machine alone, since its number is.
+        let [own, gateway] = [1, 2].map(|host| Ipv4Addr::new(169, 254, self.net.0, host));
+        let network = vec![format!("--net=/proc/{}/ns/net", self.pid), "sh".to_owned()];
+        sh("nsenter", &network, &format!("ip link add {device} type veth peer name {peer} netns {}", other.pid))?;
+        other.sh(&format!("ip addr add {gateway}/30 dev {peer}; ip link set {peer} up"))?;
+        self.sh(&format!(
+            "ip addr add {own}/30 dev {device}; ip link set {device} up; ip route add {} via {gateway} dev {device}
+nft add table ip kn-reach
+nft add chain ip kn-reach out '{{ type nat hook postrouting priority 100; }}'
+nft add rule ip kn-reach out oifname {device} masquerade",
+            other.net.node()
+        ))
+    }
+
+    /// Drops all packets from and to `other`, which it reaches, until [`Machine::mend`].
+    pub fn cut(&self, other: &Self) -> Result<()> {
+        let device = self.device_to(other);
+        self.sh(&format!(
+            "nft add table inet kn-cut
+nft add chain inet kn-cut in '{{ type filter hook prerouting priority -300; }}'
+nft add rule inet kn-cut in iifname {device} drop
+nft add chain inet kn-cut out '{{ type filter hook postrouting priority 300; }}'
+nft add rule inet kn-cut out oifname {device} drop"
+        ))
+    }
+
+    /// Ends [`Machine::cut`].
+    pub fn mend(&self) -> Result<()> {
+        self.sh("nft delete table inet kn-cut")
+    }
+
+    /// Name of its device towards `other`.
+    fn device_to(&self, other: &Self) -> String {
+        format!("kn-to-{}", other.net.0)
     }
 
     /// Begins to stop it. Dropping waits until it has stopped.

@@ -185,6 +185,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// Makes the API server of `other` reachable from its real node and its Pods. `other` has no
+    /// route to it.
+    pub fn reach(&self, other: &Self) -> Result<()> {
+        let (own, other) = (self.machine.as_ref(), other.machine.as_ref());
+        own.ok_or("no real node")?.reach(other.ok_or("no real node")?)
+    }
+
+    /// Whether its real node has a route to that of `other`.
+    pub fn has_route_to(&self, other: &Self) -> Result<bool> {
+        let (own, other) = (self.machine.as_ref(), other.machine.as_ref());
+        let address = other.ok_or("no real node")?.net().node();
+        Ok(own.ok_or("no real node")?.sh(&format!("ip route get {address}")).is_ok())
+    }
+
     /// Starts an engine of network policies on its real node: the firewall of kube-router. `make
     /// test-real` installs what it needs.
     pub fn enforce_policies(&mut self) -> Result<()> {

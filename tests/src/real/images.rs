@@ -134,7 +134,7 @@ fn push(
 }
 
 /// A root file system in `folder` with `files`: their places on this machine and in the image.
-fn root(folder: &Path, files: &[(&Path, &str)]) -> Result<PathBuf> {
+pub(super) fn root(folder: &Path, files: &[(&Path, &str)]) -> Result<PathBuf> {
     std::fs::create_dir_all(folder.join("etc"))?;
     std::fs::write(folder.join("etc/passwd"), "root:x:0:0::/:\nnonroot:x:65532:65532::/:\n")?;
     for (file, target) in files {

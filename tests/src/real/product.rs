@@ -34,7 +34,13 @@ pub async fn install(hub: &Cluster, values: &Value) -> Result<()> {
     let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
     hub.kubectl(&["apply", "-f", "-"], &crd).await?;
     hub.kubectl(&["create", "namespace", FLEET], "").await?;
-    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    release(hub, values).await
+}
+
+/// Installs the chart on `hub` with `values`, without the definition of ClusterProfiles, and waits
+/// until its Pods are ready.
+pub async fn release(hub: &Cluster, values: &Value) -> Result<()> {
+    hub.namespace(NAMESPACE).await?;
     // What the chart documents.
     let restricted = "pod-security.kubernetes.io/enforce=restricted";
     hub.kubectl(&["label", "namespace", NAMESPACE, restricted], "").await?;

@@ -1,9 +1,10 @@
 //! What all tests share.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use knative_operator_tests::cluster::Cluster;
+pub use knative_operator_tests::real::Report;
 use knative_operator_tests::real::product::ready;
 pub use knative_operator_tests::real::traffic::ANSWER;
 use knative_operator_tests::real::{self, product};
@@ -16,24 +17,6 @@ use serde_json::{Value, json};
 pub const NAMESPACE: &str = "knative-serving";
 /// The resource.
 pub const SERVING: &str = "knativeserving/knative-serving";
-
-/// Prints what happened, with the time since the beginning and since the last line.
-pub struct Report {
-    begin: Instant,
-    last: Instant,
-}
-
-impl Report {
-    pub fn new() -> Self {
-        Self { begin: Instant::now(), last: Instant::now() }
-    }
-
-    pub fn line(&mut self, text: &str) {
-        let (all, step) = (self.begin.elapsed().as_secs_f64(), self.last.elapsed().as_secs_f64());
-        println!("{all:6.1} s  (+{step:5.1} s)  {text}");
-        self.last = Instant::now();
-    }
-}
 
 pub fn run(test: impl Future<Output = Result<()>>) {
     if !real::available() {
