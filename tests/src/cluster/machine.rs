@@ -188,7 +188,7 @@ impl Machine {
     /// Connects it with another machine: nodes and Pods of both reach each other.
     pub fn connect(&self, other: &Self) -> Result<()> {
         let (a, b) = (self.net, other.net);
-        let (to_b, to_a) = (self.device_to(other), other.device_to(self));
+        let (to_b, to_a) = (other.entry(), self.entry());
         let network = vec![format!("--net=/proc/{}/ns/net", self.pid), "sh".to_owned()];
         sh("nsenter", &network, &format!("ip link add {to_b} type veth peer name {to_a} netns {}", other.pid))?;
         let route = |device: &str, own: Net, peer: Net| {
@@ -202,7 +202,7 @@ impl Machine {
     /// Makes the node of `other` reachable from it, and from its Pods. `other` has no route back:
     /// it sees an address of the link.
     pub fn reach(&self, other: &Self) -> Result<()> {
-        let (device, peer) = (self.device_to(other), other.device_to(self));
+        let (device, peer) = (other.entry(), self.entry());
         // Of this machine alone, since its number is.
         let [own, gateway] = [1, 2].map(|host| Ipv4Addr::new(169, 254, self.net.0, host));
         let network = vec![format!("--net=/proc/{}/ns/net", self.pid), "sh".to_owned()];
@@ -219,7 +219,7 @@ nft add rule ip kn-reach out oifname {device} masquerade",
 
     /// Drops all packets from and to `other`, which it reaches, until [`Machine::mend`].
     pub fn cut(&self, other: &Self) -> Result<()> {
-        let device = self.device_to(other);
+        let device = other.entry();
         self.sh(&format!(
             "nft add table inet kn-cut
 nft add chain inet kn-cut in '{{ type filter hook prerouting priority -300; }}'
@@ -234,9 +234,9 @@ nft add rule inet kn-cut out oifname {device} drop"
         self.sh("nft delete table inet kn-cut")
     }
 
-    /// Name of its device towards `other`.
-    fn device_to(&self, other: &Self) -> String {
-        format!("kn-to-{}", other.net.0)
+    /// Name of the devices of other machines that lead to it.
+    fn entry(&self) -> String {
+        format!("kn-to-{}", self.net.0)
     }
 
     /// Begins to stop it. Dropping waits until it has stopped.

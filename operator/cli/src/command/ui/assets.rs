@@ -86,7 +86,9 @@ mod tests {
 
     #[test]
     fn scripts_import_what_is_served_and_write_no_markup() {
-        for (name, _, contents) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
+        for (name, _, contents) in
+            FILES.iter().filter(|(name, ..)| Path::new(name).extension().is_some_and(|e| e == "js"))
+        {
             for import in contents.lines().filter(|line| line.starts_with("import ")) {
                 let file = import.split('"').nth(1).and_then(|path| path.strip_prefix('.')).unwrap_or_default();
                 assert!(exists(file), "{name}: {import}");
