@@ -106,8 +106,8 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             };
             let mut states = conditions::stored(&state.status(resource).conditions);
             states.resolved = State::not_met(failure.unresolved.reason.as_str(), message);
-            publish_states(cx, resource, state, states).await;
-            if orphan_requested { Requeue::After(CHECK_INTERVAL) } else { failure.requeue() }
+            let requeue = if orphan_requested { Requeue::After(CHECK_INTERVAL) } else { failure.requeue() };
+            publish_states(cx, resource, state, states, requeue).await
         }
         Err(DeletionError::Kept(why)) => {
             let result = ReconcileResult::Blocked("DeletionNotConfirmed", why);
@@ -119,15 +119,20 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             state.remaining = None;
             let mut states = conditions::stored(&state.status(resource).conditions);
             states.installed = State::not_met("Error", format!("Uninstall failed with message: {why}"));
-            publish_states(cx, resource, state, states).await;
-            Requeue::Retry
+            publish_states(cx, resource, state, states, Requeue::Retry).await
         }
     }
 }
 
-async fn publish_states(cx: &Context, resource: &Knative, state: &mut ReconcilerState, states: States) {
-    // The deletion is retried in any case.
-    status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
+async fn publish_states(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    states: States,
+    requeue: Requeue,
+) -> Requeue {
+    let update = StatusUpdate { states, version: None, manifests: None };
+    status::publish_update(cx, resource, state, &update, requeue).await
 }
 
 /// Why the installation stays on the cluster without `resource`, for people.

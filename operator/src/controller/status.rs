@@ -74,9 +74,20 @@ pub async fn publish_outcome(
         manifests: release.map(|r| r.manifests),
         states,
     };
-    let written = publish(cx, resource, state, &update).await;
+    publish_update(cx, resource, state, &update, outcome.requeue).await
+}
+
+/// Publishes `update`; returns when the next reconcile is due, which would be `requeue` without it.
+pub async fn publish_update(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    update: &StatusUpdate,
+    requeue: Requeue,
+) -> Requeue {
+    let written = publish(cx, resource, state, update).await;
     let settles_in = stalled::component_settles_in(&state.status(resource).conditions, Timestamp::now());
-    let requeue = match (outcome.requeue, settles_in) {
+    let requeue = match (requeue, settles_in) {
         (Requeue::AwaitChange, Some(rest)) => Requeue::After(rest),
         (Requeue::After(delay), Some(rest)) => Requeue::After(delay.min(rest)),
         (requeue, _) => requeue,

@@ -12,17 +12,19 @@ use crate::registry::{self, Registry};
 use crate::{Result, releases, tools};
 
 /// A number that changes when images are built in another way.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Minor version of Knative.
 const MINOR: &str = "1.22";
 /// Images of Knative Serving, by the last part of their names in a release, and their commands.
-const SERVING: [(&str, &str); 9] = [
+const SERVING: [(&str, &str); 10] = [
     ("activator", "serving_cmd_activator"),
     ("autoscaler", "serving_cmd_autoscaler"),
     ("autoscaler-hpa", "serving_cmd_autoscaler-hpa"),
     ("controller", "serving_cmd_controller"),
     ("webhook", "serving_cmd_webhook"),
+    // The sidecar, in the configuration and in what nodes pull in advance.
     ("queue-proxy", "serving_cmd_queue"),
+    ("queue", "serving_cmd_queue"),
     ("migrate", "pkg_apiextensions_storageversion_cmd_migrate"),
     ("cleanup", "serving_pkg_cleanup_cmd_cleanup"),
     ("kourier", "net-kourier_cmd_kourier"),

@@ -64,8 +64,10 @@ pub async fn owner(cluster: &Cluster, place: &str, name: &str) -> Result<Value> 
     Ok(serde_json::from_str(record)?)
 }
 
-/// Checks that the operators send nothing to the spoke of `audit` apart from watches.
-async fn at_rest(audit: &mut Audit) -> Result<()> {
+/// Checks that the operators send nothing to the spoke of `audit` apart from watches, once the
+/// `waiting` resource is Stalled, before which its operator looks again.
+async fn at_rest(audit: &mut Audit, (hub, waiting): (&Cluster, &Value)) -> Result<()> {
+    has_condition(hub, waiting, "Stalled", "Occupied", "").await?;
     // It looks once more when its watch has begun.
     tokio::time::sleep(SETTLE).await;
     audit.take()?;
@@ -117,7 +119,7 @@ fn two_profiles_of_one_cluster_have_one_installation() {
         let owned = "KnativeServing team-a/knative-serving of hub \"profiles\" (uid ";
         has_condition(&hub, &second, "InstallSucceeded", "Occupied", owned).await?;
         eprintln!("Occupied after {:.2?}", asked.elapsed());
-        at_rest(&mut audit).await?;
+        at_rest(&mut audit, (&hub, &second)).await?;
 
         // Neither the deletion of the second nor a restart changes the first.
         delete(&hub, &second).await?;
@@ -217,7 +219,7 @@ fn other_hub_takes_over_on_purpose_only() {
         // The old hub deletes nothing, and the annotation of the new one is not used again.
         let mut audit = Audit::of(&spoke, product::SPOKE_USER)?;
         let taken = state(&spoke, PLACE).await?;
-        at_rest(&mut audit).await?;
+        at_rest(&mut audit, (&old, &resource)).await?;
         delete(&old, &resource).await?;
         assert_eq!(state(&spoke, PLACE).await?, taken, "the deletion on the old hub changed the installation");
         delete(&new, &taking).await?;
