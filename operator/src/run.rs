@@ -60,6 +60,9 @@ enum RunError {
     OtherOperator(other_release::OtherOperator),
     #[error("the watches on the hub ended")]
     WatchesEnded,
+    /// `--enable-debug` without `--secure-metrics`.
+    #[error("--enable-debug needs --secure-metrics: only those who may read metrics may read /debug")]
+    InsecureDebug,
 }
 
 /// Runs the operator.
@@ -68,10 +71,13 @@ pub fn run(args: RunArgs) -> ExitCode {
     process::run(FIELD_MANAGER, &log, THREADS, serve(args))
 }
 
-/// What `/debug` serves, if it is enabled.
-fn report_of(diagnostics: &Diagnostics) -> Option<DebugReport> {
-    let diagnostics = diagnostics.is_enabled().then(|| diagnostics.clone())?;
-    Some(Arc::new(move || diagnostics.report()))
+/// What `/debug` serves, if it is enabled, to those who may read metrics.
+fn report_of(diagnostics: &Diagnostics, is_secure: bool) -> Result<Option<DebugReport>, RunError> {
+    if !diagnostics.is_enabled() {
+        return Ok(None);
+    }
+    let diagnostics = is_secure.then(|| diagnostics.clone()).ok_or(RunError::InsecureDebug)?;
+    Ok(Some(Arc::new(move || diagnostics.report())))
 }
 
 /// What the operator does on the hub once it leads, beside its work: it publishes the `catalog`.
@@ -140,7 +146,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     let certificate = CertificateResolver::default();
     let is_secure = admin.secure_metrics;
     let diagnostics = Diagnostics::new(enable_debug, &identity, &fence);
-    let (debug, resolver) = (report_of(&diagnostics), Arc::new(certificate.clone()));
+    let (debug, resolver) = (report_of(&diagnostics, is_secure)?, Arc::new(certificate.clone()));
     let served = admin.serve(readiness.clone(), registry, resolver, client.clone(), debug, stop.clone());
     let (hub, own_namespace) = (client.clone(), namespace.clone());
     let certificates = async {

@@ -68,6 +68,11 @@ export function causes(message) {
   return h("div", { class: "causes" }, h("p", { class: "message" }, intro), h("dl", {}, items.flat()));
 }
 
+/** What a cluster sent, without what a terminal obeys: it may be pasted into one. @param {string} text */
+function inOneLine(text) {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, " ");
+}
+
 /**
  * Everything about a problem as text, to send to somebody.
  * @param {string} cluster
@@ -79,7 +84,7 @@ export function diagnosis(cluster, component) {
   return [
     `${kind} ${namespace}/${name} on cluster ${cluster}`,
     `State: ${state} since ${since ?? "unknown"}; version: ${versions}`,
-    problem && `${problem.condition} ${problem.reason}: ${problem.message}`,
+    problem && `${problem.condition} ${problem.reason}: ${inOneLine(problem.message)}`,
     problem?.remedy && `What to do: ${problem.remedy.text}`,
   ].filter(Boolean).join("\n");
 }

@@ -81,7 +81,7 @@ const collator = new Intl.Collator("en", { numeric: true });
 
 /** @param {Cluster[]} clusters @param {Filter} filter */
 export function sorted(clusters, { sort, isDescending }) {
-  const key = KEYS[sort] ?? KEYS.state;
+  const key = Object.hasOwn(KEYS, sort) ? KEYS[sort] : KEYS.state;
   const keys = new Map(clusters.map((cluster) => [cluster, key(cluster)]));
   const compare = (/** @type {Cluster} */ a, /** @type {Cluster} */ b) => collator.compare(keys.get(a) ?? "", keys.get(b) ?? "");
   const sign = isDescending ? -1 : 1;

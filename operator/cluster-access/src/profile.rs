@@ -193,7 +193,9 @@ pub fn access(
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
     let proxy = proxy.map_err(|why| invalid("proxy-url", &why))?;
     let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());
-    if data.is_none() && cluster.certificate_authority.as_deref().is_some_and(|file| !file.is_empty()) {
+    let uses_authority = !cluster.insecure_skip_tls_verify && server.scheme_str() != Some("http");
+    if uses_authority && data.is_none() && cluster.certificate_authority.as_deref().is_some_and(|file| !file.is_empty())
+    {
         let why =
             "names a file, which the operator doesn't have; set certificate-authority-data to its content in base64";
         return Err(invalid("certificate-authority", &why));

@@ -15,8 +15,9 @@ impl Member {
         if self.applied().any(is_retried) {
             return false;
         }
-        let failed = Outcome::Failed { generation, reason: GATE_FAILED.to_owned() };
-        self.applied().any(|applied| applied.outcome.as_ref() == Some(&failed))
+        // An earlier version of the operator recorded the generation of the failure.
+        let has_failed = |applied: &Applied| matches!(&applied.outcome, Some(Outcome::Failed { generation: of, reason }) if *of >= generation && reason == GATE_FAILED);
+        self.applied().any(has_failed)
     }
 }
 

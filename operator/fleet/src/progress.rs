@@ -90,8 +90,9 @@ impl Member {
         // If another try was asked for one of its resources, it is asked for all.
         let is_retried =
             self.of_target(target).any(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: 0, .. })));
+        // An earlier version of the operator recorded the generation of the failure.
         let failed = self.of_target(target).find(
-            |a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of == generation && !is_retried),
+            |a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of >= generation && !is_retried),
         );
         if let Some(Some(failed)) = failed.map(|applied| &applied.outcome) {
             return failed.clone();

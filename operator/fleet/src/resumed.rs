@@ -57,6 +57,20 @@ fn pause_that_ends_resets_no_failure() {
 }
 
 #[test]
+fn failure_that_an_earlier_version_recorded_counts() {
+    let mut world = failed();
+    // It recorded the generation of the failure: the fleet was paused, and resumed, before.
+    for applied in world.members[0].children.iter_mut().filter_map(|child| child.applied.as_mut()) {
+        if let Some(Outcome::Failed { generation, .. }) = &mut applied.outcome {
+            *generation += 2;
+        }
+    }
+    world.act(&Action::Break(0, false));
+    (0..3).for_each(|_| pass(&mut world, 60));
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)) && !is_started(&world, 2));
+}
+
+#[test]
 fn retried_fleet_observes_only_what_failed() {
     let mut world = failed();
     world.act(&Action::Retry);

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::model::EventView;
 use super::snapshot::{Snapshot, Watched};
 use knative_operator_objects::text;
+use knative_operator_shared::text::{MAX_MESSAGE, clip};
 
 /// Maximum number of events of a resource that are shown.
 const MAX_EVENTS: usize = 50;
@@ -50,8 +51,9 @@ fn view(event: &Value) -> EventView {
     EventView {
         at: seconds(time(event)),
         type_: text(event, "/type").to_owned(),
-        reason: text(event, "/reason").to_owned(),
-        message: text(event, "/message").to_owned(),
+        // Whoever may write Events chooses their length.
+        reason: clip(text(event, "/reason"), MAX_MESSAGE),
+        message: clip(text(event, "/message"), MAX_MESSAGE),
         count: count.unwrap_or(1).max(1),
     }
 }

@@ -16,6 +16,9 @@ use knative_operator_objects::{CompactObject, ObjectId};
 /// Maximum size by which the patches of a spec may make its objects larger together, in bytes.
 const MAX_GROWTH: usize = 16 << 20;
 
+/// Maximum size of the objects that the patches of a spec change, all changes together, in bytes.
+const MAX_WORK: usize = 64 << 20;
+
 /// Objects after all patches.
 pub struct PatchedObjects {
     /// The objects.
@@ -29,11 +32,16 @@ pub struct PatchedObjects {
 /// Applies the patches of the spec to `objects`.
 pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObjects, Violation> {
     let mut patched = PatchedObjects { objects, unowned: HashSet::new(), unlabeled: HashSet::new() };
-    let (mut deleted, mut growth): (Vec<(CompactObject, usize)>, usize) = (Vec::new(), 0);
+    let (mut deleted, mut growth, mut work): (Vec<(CompactObject, usize)>, usize, usize) = (Vec::new(), 0, 0);
     for (index, patch) in cx.resource.common().patches.iter().enumerate() {
         let failed = |error: PatchError| patch_violation(index, patch, &error);
         let position = find(&patched.objects, &patch.target, &deleted).map_err(failed)?;
         let document = Document::parse(patch, cx.resource.component()).map_err(failed)?;
+        work = work.saturating_add(patched.objects[position].text().len());
+        if work > MAX_WORK {
+            let why = "the spec has too many patches of large objects; merge those of one object".to_owned();
+            return Err(failed(PatchError::content(why)));
+        }
         let object = patched.objects[position].parse();
         let mut change = |mut object: Value| {
             let content = |reason| failed(PatchError::content(reason));

@@ -124,6 +124,7 @@ impl Supervisor {
                     // Err means that it was aborted.
                     let _ = fleets.await;
                     self.cx.metrics.fleets.clear();
+                    self.cx.diagnostics.keep_fleets(|_| false);
                 }
                 self.actors.stop(shard).await;
                 let _ = answer.send(());

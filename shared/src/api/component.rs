@@ -174,6 +174,13 @@ impl Knative {
         self.status().is_some_and(|status| status.version.is_some())
     }
 
+    /// Whether its installation began: nothing is installed before the finalizer, and a status may
+    /// be lost.
+    pub fn has_begun(&self) -> bool {
+        let mut finalizers = self.meta().finalizers.iter().flatten();
+        self.has_installed() || finalizers.any(|finalizer| finalizer == self.component().finalizer())
+    }
+
     /// The installed version in the status; `None` if there is none, or if it can't be read.
     pub fn installed_version(&self) -> Option<Version> {
         self.status()?.version.as_deref()?.parse().ok()

@@ -81,7 +81,7 @@ pub struct RunArgs {
     pub admin: AdminArgs,
     /// Serves /debug beside /metrics, to the same users: what the operator does, as JSON. Needs
     /// --secure-metrics.
-    #[arg(long, env = "ENABLE_DEBUG", requires = "secure_metrics")]
+    #[arg(long, env = "ENABLE_DEBUG")]
     pub enable_debug: bool,
     /// Secret in the operator's namespace with the certificate for secure metrics (tls.crt and
     /// tls.key).

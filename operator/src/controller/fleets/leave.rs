@@ -196,13 +196,9 @@ fn unconfirmed(fleet: &KnativeFleet, policy: RemovalPolicy, children: &Children)
 }
 
 /// The number of clusters on which resources of the fleet have begun to install something, by
-/// ClusterProfile: a status may be lost.
+/// ClusterProfile.
 pub fn installations(children: &Children) -> i32 {
-    let has_begun = |resource: &Knative| {
-        let mut finalizers = resource.meta().finalizers.iter().flatten();
-        resource.has_installed() || finalizers.any(|finalizer| finalizer == resource.component().finalizer())
-    };
-    let own = children.own.iter().filter(|(_, resource)| has_begun(resource) && !is_occupied(resource));
+    let own = children.own.iter().filter(|(_, resource)| resource.has_begun() && !is_occupied(resource));
     let clusters: HashSet<_> = own.map(|((cluster, _), _)| cluster).collect();
     i32::try_from(clusters.len()).unwrap_or(i32::MAX)
 }

@@ -169,6 +169,22 @@ fn resource(name: &str) -> Arc<Knative> {
     Arc::new(rules::parse(Component::Serving, &resource).unwrap())
 }
 
+/// The same with a finalizer.
+fn with_finalizer(name: &str, finalizer: &str) -> Arc<Knative> {
+    let mut resource = Knative::clone(&resource(name));
+    if let Knative::Serving(serving) = &mut resource {
+        serving.metadata.finalizers = Some(vec![finalizer.to_owned()]);
+    }
+    Arc::new(resource)
+}
+
+/// A ClusterProfile without labels, whose cluster nobody reaches.
+fn lost(name: &str) -> ClusterProfile {
+    let lost = json!({"metadata": {"name": name, "namespace": "n"}, "spec": {},
+        "status": {"conditions": [{"type": "ControlPlaneHealthy", "status": "Unknown"}]}});
+    serde_json::from_value(lost).unwrap()
+}
+
 /// The requests up to the first one that `is_last`.
 async fn until(requests: &mut UnboundedReceiver<Received>, is_last: impl Fn(&Received) -> bool) -> Vec<Received> {
     let mut received: Vec<Received> = Vec::new();
@@ -235,10 +251,8 @@ async fn refused_deletion_keeps_neither_the_status_nor_other_clusters() {
 async fn cluster_that_left_in_an_outage_is_not_removed() {
     let (hub, mut requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
     let (cx, _) = context(&hub);
-    let lost = json!({"metadata": {"name": "b", "namespace": "n"}, "spec": {},
-        "status": {"conditions": [{"type": "ControlPlaneHealthy", "status": "Unknown"}]}});
-    cx.profiles.reset(Vec::from([profile("a", "prod"), serde_json::from_value(lost).unwrap()]));
-    cx.registry.set(resource("b"));
+    cx.profiles.reset(Vec::from([profile("a", "prod"), lost("b")]));
+    cx.registry.set(with_finalizer("b", Component::Serving.finalizer()));
     let stored = StoredFleet { fleet: serde_json::from_value(fleet("prod")).unwrap(), unreadable: None };
     let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
     Box::pin(reconcile::reconcile(&cx, &store, &stored, &selections, &mut state)).await;
@@ -256,6 +270,28 @@ async fn cluster_that_left_in_an_outage_is_not_removed() {
     let pending = conditions.iter().find(|condition| condition["type"] == "RemovalPending").unwrap();
     assert_eq!((&pending["status"], &pending["reason"]), (&json!("True"), &json!("Unavailable")), "{pending}");
     assert!(pending["message"].as_str().unwrap().contains("n/b"), "{pending}");
+}
+
+#[tokio::test]
+async fn cluster_that_left_in_an_outage_stays_only_if_something_began_there() {
+    for (finalizer, is_expected) in [(Component::Serving.finalizer(), true), ("example.com/other", false)] {
+        let (hub, mut requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
+        let (cx, _) = context(&hub);
+        cx.profiles.reset(Vec::from([profile("a", "prod"), lost("b")]));
+        cx.registry.set(with_finalizer("b", finalizer));
+        let stored = StoredFleet { fleet: serde_json::from_value(fleet("prod")).unwrap(), unreadable: None };
+        let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+        Box::pin(reconcile::reconcile(&cx, &store, &stored, &selections, &mut state)).await;
+        let mut reasons = Vec::new();
+        while let Ok(request) = requests.try_recv() {
+            if publishes(&request, "prod") {
+                let conditions = request.2["status"]["conditions"].as_array().unwrap().iter();
+                let pending = conditions.filter(|condition| condition["type"] == "RemovalPending");
+                reasons.extend(pending.map(|pending| pending["reason"].clone()));
+            }
+        }
+        assert_eq!(reasons.contains(&json!("Unavailable")), is_expected, "{finalizer}: {reasons:?}");
+    }
 }
 
 #[tokio::test]

@@ -102,8 +102,10 @@ fn leaving(
             since: times.and_then(|times| times.into_iter().max()),
             observed: SignedDuration::ZERO,
             is_protected: own().any(|resource| is_protected(resource.meta())),
-            is_unavailable: unhealthy(installed.profiles.get(cluster).map(Arc::as_ref)).is_some()
-                || own().any(|resource| is_hidden(resource)),
+            // Where nothing began, nothing is uninstalled.
+            is_unavailable: own().any(|resource| resource.has_begun())
+                && (unhealthy(installed.profiles.get(cluster).map(Arc::as_ref)).is_some()
+                    || own().any(|resource| is_hidden(resource))),
             is_installed: own().any(|resource| resource.installed_version().is_some()),
         }
     };
