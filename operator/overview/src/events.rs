@@ -51,7 +51,7 @@ fn view(event: &Value) -> EventView {
     EventView {
         at: seconds(time(event)),
         type_: text(event, "/type").to_owned(),
-        // Whoever may write Events chooses their length.
+        // All who may write Events choose their length.
         reason: clip(text(event, "/reason"), MAX_MESSAGE),
         message: clip(text(event, "/message"), MAX_MESSAGE),
         count: count.unwrap_or(1).max(1),

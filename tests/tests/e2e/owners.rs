@@ -64,12 +64,10 @@ pub async fn owner(cluster: &Cluster, place: &str, name: &str) -> Result<Value> 
     Ok(serde_json::from_str(record)?)
 }
 
-/// Checks that the operators send nothing to the spoke of `audit` apart from watches, once the
-/// `waiting` resource is Stalled, before which its operator looks again.
+/// Checks that once the `waiting` resource is Stalled, the spoke of `audit` gets only watches.
 async fn at_rest(audit: &mut Audit, (hub, waiting): (&Cluster, &Value)) -> Result<()> {
     has_condition(hub, waiting, "Stalled", "Occupied", "").await?;
-    // It looks once more when its watch has begun.
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE).await; // It looks once more when its watch has begun.
     audit.take()?;
     tokio::time::sleep(REST).await;
     let requests: Vec<_> = audit.take()?.into_iter().filter(|request| request.verb != "watch").collect();
@@ -198,7 +196,7 @@ fn other_hub_takes_over_on_purpose_only() {
         apply(&new, &taking).await?;
         ready(&new, &taking).await?;
         has_condition(&old, &resource, "InstallSucceeded", "Occupied", "of hub \"new\"").await?;
-        let uids = |state: &BTreeMap<String, (String, i64)>| -> Vec<(String, String)> {
+        let uids = |state: &BTreeMap<String, (String, i64)>| -> Vec<_> {
             state.iter().map(|(name, (uid, _))| (name.clone(), uid.clone())).collect()
         };
         assert_eq!(uids(&state(&spoke, PLACE).await?), uids(&installed), "Pods were restarted");
