@@ -29,8 +29,8 @@ exec {alive}> >(
     cargo test --quiet --workspace --test machines >"$machines" 2>&1 || echo machines >>"$failed"
 )
 background=$!
-tests "unit tests and conformance" tests/package/beside.sh --workspace --quiet --lib --bins \
-  --test conformance --test tooling --test chart --test crd_compatibility
+tests "unit tests" tests/package/beside.sh --workspace --quiet --lib --bins
+tests "conformance" tests/package/beside.sh --workspace --quiet --test conformance --test tooling --test chart --test crd_compatibility
 tests "images" "${images[@]}" cargo test --workspace --quiet --test images
 CHAOS_SEEDS=1 CHAOS_WORLDS=1 CHAOS_MILLISECONDS=500 tests "chaos (1 seed)" cargo test --quiet --workspace --test chaos
 wait "$background" || echo "a step in the background" >>"$failed"
