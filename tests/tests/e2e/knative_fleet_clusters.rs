@@ -82,7 +82,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         let mut object = fleet(&serving);
         object["spec"]["rollout"] = json!({"stages": [{"name": "all", "maxConcurrent": 3, "maxFailures": "100%"}]});
         apply(&hub, &object).await?;
-        let conflict = "KnativeServing platform/single uses the cluster; delete it, or annotate it with";
+        let conflict = "KnativeServing platform/single uses the cluster: delete it, or annotate it with";
         status(&hub, "in conflict", |s| attention(s, "a", "Conflict", conflict) && s.updated == 1).await?;
         assert!(api.get("single").await?.metadata.owner_references.is_none());
 

@@ -184,10 +184,10 @@ impl Observation<'_> {
         let fix = if other.meta().namespace == self.fleet.metadata.namespace && fleet.is_none() {
             format!("delete it, or annotate it with {ADOPT}: \"true\"")
         } else {
-            "delete it; a fleet adopts only resources in its own namespace that no other fleet manages".to_owned()
+            "delete it, since a fleet adopts only resources in its own namespace that no other fleet manages".to_owned()
         };
         let kind = other.component();
-        Some(format!("{kind} {}/{}{of} uses the cluster; {fix}", other.namespace(), other.name()))
+        Some(format!("{kind} {}/{}{of} uses the cluster: {fix}", other.namespace(), other.name()))
     }
 
     fn applied(&self, key: &ChildKey, stored: &Arc<Knative>, cache: &mut Cache) -> Applied {
