@@ -2,7 +2,7 @@
 
 use super::decision::Input;
 use super::gates::GATE_FAILED;
-use super::member::{Applied, Contents, Member};
+use super::member::{Contents, Member};
 use super::outcome::Outcome;
 use super::progress::Progress;
 use super::timer::Phase;
@@ -11,13 +11,9 @@ impl Member {
     /// Whether a failure of its gates is recorded in the rollout since `generation`. In another
     /// one, or if another try was asked for one of its resources, they are measured again.
     pub fn has_failed_gates(&self, generation: i64) -> bool {
-        let is_retried = |applied: &Applied| matches!(applied.outcome, Some(Outcome::Failed { generation: 0, .. }));
-        if self.applied().any(is_retried) {
-            return false;
-        }
-        // An earlier version of the operator recorded the generation of the failure.
-        let has_failed = |applied: &Applied| matches!(&applied.outcome, Some(Outcome::Failed { generation: of, reason }) if *of >= generation && reason == GATE_FAILED);
-        self.applied().any(has_failed)
+        let recorded = || self.applied().filter_map(|applied| applied.outcome.as_ref());
+        !recorded().any(Outcome::is_retried)
+            && recorded().any(|outcome| outcome.failure_since(generation) == Some(GATE_FAILED))
     }
 }
 

@@ -26,6 +26,21 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The reason of a failure in the rollout since `generation`; `None` if there is none, or
+    /// another try was asked for. An earlier version of the operator recorded the generation of the
+    /// failure itself, which is not before.
+    pub fn failure_since(&self, generation: i64) -> Option<&str> {
+        match self {
+            Self::Failed { generation: of @ 1.., reason } if *of >= generation => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Whether another try was asked for after a failure.
+    pub fn is_retried(&self) -> bool {
+        matches!(self, Self::Failed { generation: 0, .. })
+    }
+
     /// The outcome that lets a failure be observed again; `None` if it is none, or is observed.
     pub fn retried(&self) -> Option<Self> {
         match self {
@@ -72,6 +87,17 @@ impl FromStr for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failure_is_one_of_its_rollout_until_another_try() {
+        let failed = |generation| Outcome::Failed { generation, reason: "NotReady".to_owned() };
+        for (of, expected) in [(2, None), (3, Some("NotReady")), (5, Some("NotReady")), (0, None)] {
+            assert_eq!(failed(of).failure_since(3), expected, "{of}");
+        }
+        assert_eq!(Outcome::Succeeded.failure_since(1), None);
+        let retried = failed(3).retried().unwrap();
+        assert!(retried.is_retried() && !failed(3).is_retried() && retried.failure_since(1).is_none());
+    }
 
     #[test]
     fn outcome_round_trips() {

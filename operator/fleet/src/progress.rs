@@ -88,13 +88,10 @@ impl Member {
         let has_all = self.has(revision, contents);
         let own = || self.applied().filter(|applied| applied.revision == revision || has_all);
         // If another try was asked for one of its resources, it is asked for all.
-        let is_retried =
-            self.of_target(target).any(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: 0, .. })));
-        // An earlier version of the operator recorded the generation of the failure.
-        let failed = self.of_target(target).find(
-            |a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of >= generation && !is_retried),
-        );
-        if let Some(Some(failed)) = failed.map(|applied| &applied.outcome) {
+        let recorded = || self.of_target(target).filter_map(|applied| applied.outcome.as_ref());
+        if !recorded().any(Outcome::is_retried)
+            && let Some(failed) = recorded().find(|outcome| outcome.failure_since(generation).is_some())
+        {
             return failed.clone();
         }
         let has_succeeded = |applied: &Applied| match &applied.outcome {

@@ -4,8 +4,8 @@
 
 use knative_operator_rules as rules;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::api::fleet::{FleetOverride, Template};
 use knative_operator_shared::fleet::content::RevisionData;
+use knative_operator_shared::fleet::overrides;
 use knative_operator_shared::fleet::selector::ClusterSelector;
 use knative_operator_shared::strict;
 use serde_json::{Value, json};
@@ -43,19 +43,12 @@ pub fn read(data: &Value) -> Result<RevisionData, (String, String)> {
         ClusterSelector::of_override(change).map_err(|error| (field.clone(), error.to_string()))?;
         for component in Component::ALL {
             let Some(template) = data.template(component) else { continue };
-            check_patch(template, change, component)
+            // Whether it leaves a template depends on no other one, since each field has one type.
+            overrides::patch(&mut json!(template), change, component)
                 .map_err(|error| (format!("{field}.{}", component.word()), error.to_string()))?;
         }
     }
     Ok(data)
-}
-
-/// Checks that the patch of `component` in `change` leaves a template. Whether it does depends on
-/// no other override, since each field has one type.
-fn check_patch(template: &Template, change: &FleetOverride, component: Component) -> serde_json::Result<()> {
-    let mut value = json!(template);
-    json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
-    strict::read::<Template>(&value).map(drop)
 }
 
 #[cfg(test)]

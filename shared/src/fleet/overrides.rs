@@ -17,6 +17,16 @@ pub struct InvalidOverride {
     pub why: String,
 }
 
+/// Changes the template `value` by the patch of `component` in `change`.
+///
+/// # Errors
+///
+/// The result is no template.
+pub fn patch(value: &mut Value, change: &FleetOverride, component: Component) -> serde_json::Result<Template> {
+    json_patch::merge(value, &Value::Object(change.patch(component).clone()));
+    strict::read(value)
+}
+
 /// The template of `component` with the overrides for a cluster with `traits`.
 ///
 /// # Errors
@@ -33,8 +43,7 @@ pub fn overridden(
         let failed = |why: String| InvalidOverride { index, why };
         let selector = ClusterSelector::of_override(change).map_err(|error| failed(error.to_string()))?;
         if selector.matches(traits) && !change.patch(component).is_empty() {
-            json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
-            strict::read::<Template>(&value).map_err(|e| failed(e.to_string()))?;
+            patch(&mut value, change, component).map_err(|e| failed(e.to_string()))?;
         }
     }
     strict::read(&value).map_err(|e| InvalidOverride { index: 0, why: e.to_string() })
