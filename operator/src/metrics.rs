@@ -100,9 +100,16 @@ pub struct ObjectCounts {
     pub pending: usize,
 }
 
+impl ObjectCounts {
+    /// Each with its value of the label `state`.
+    fn by_state(self) -> [(&'static str, usize); 4] {
+        let Self { planned, refused, unavailable, pending } = self;
+        [("planned", planned), ("refused", refused), ("unavailable", unavailable), ("pending", pending)]
+    }
+}
+
 /// Kind of fleets.
 const FLEET: &str = "KnativeFleet";
-const STATES: [&str; 4] = ["planned", "refused", "unavailable", "pending"];
 const SUCCESS: &str = "success";
 const ERROR: &str = "error";
 const PLAN: &str = "plan";
@@ -258,9 +265,7 @@ impl Metrics {
     /// Sets the numbers of objects of `resource`.
     pub fn set_objects(&self, resource: &Knative, counts: ObjectCounts) {
         let of = ResourceKey::of(resource);
-        for (state, count) in
-            STATES.into_iter().zip([counts.planned, counts.refused, counts.unavailable, counts.pending])
-        {
+        for (state, count) in counts.by_state() {
             let labels = object_labels(&of, cluster(resource), state);
             self.objects.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
@@ -315,7 +320,7 @@ impl Metrics {
         let (kind, cluster) = (labels.kind, labels.cluster.clone());
         self.resolved.remove(&labels);
         self.ready.remove(&resource_labels(key, cluster.clone()));
-        for state in STATES {
+        for (state, _) in ObjectCounts::default().by_state() {
             self.objects.remove(&object_labels(key, cluster.clone(), state));
         }
         if !last {
@@ -386,13 +391,8 @@ fn resource_labels(key: &ResourceKey, cluster: String) -> ResourceLabels {
 }
 
 fn object_labels(key: &ResourceKey, cluster: String, state: &'static str) -> ObjectLabels {
-    ObjectLabels {
-        kind: key.component.kind(),
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-        cluster,
-        state,
-    }
+    let ResourceLabels { kind, namespace, name, cluster } = resource_labels(key, cluster);
+    ObjectLabels { kind, namespace, name, cluster, state }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct ApplyOutcome {
 /// Items of `plan` that need an action.
 pub fn changes<'p>(plan: &'p Plan, inventory: &Inventory, observed: &ObservedState) -> Vec<(&'p Item, Action)> {
     let action = |item: &Item| {
-        decide(runs_once(item), &plan.digest(item), inventory.0.get(&item.id), &observed.observation(&item.id))
+        decide(runs_once(item), &plan.digest(item), inventory.entries.get(&item.id), &observed.observation(&item.id))
     };
     plan.items().iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }

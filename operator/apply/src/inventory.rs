@@ -18,7 +18,10 @@ const MAX_NAME: usize = 253;
 /// Objects that were applied, or are about to be, by identity. The objects themselves carry their
 /// state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inventory(pub BTreeMap<ObjectId, Entry>);
+pub struct Inventory {
+    /// One for each object.
+    pub entries: BTreeMap<ObjectId, Entry>,
+}
 
 /// Inventory entry of an object. Two are equal if they are stored equally.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -79,7 +82,7 @@ impl Inventory {
     /// Adds entries for the `items` that have none, and updates the API version of the others.
     pub fn add<'i>(&mut self, items: impl Iterator<Item = &'i Item>) {
         for item in items {
-            let known = self.0.entry(item.id.clone()).or_insert_with(|| Entry::of(item));
+            let known = self.entries.entry(item.id.clone()).or_insert_with(|| Entry::of(item));
             known.version.clone_from(&item.gvk.version);
         }
     }
@@ -87,19 +90,19 @@ impl Inventory {
     /// Forgets that Jobs outside of `plan` are complete. They are about to be deleted, and run
     /// again if a later plan contains them, even if the response to the deletion is lost.
     pub fn forget_obsolete_jobs(&mut self, plan: &Plan) {
-        self.0.iter_mut().filter(|(id, _)| plan.get(id).is_none()).for_each(|(_, entry)| entry.done = false);
+        self.entries.iter_mut().filter(|(id, _)| plan.get(id).is_none()).for_each(|(_, entry)| entry.done = false);
     }
 
     /// The same inventory, sharing its identities with `plan` to save memory.
     #[must_use]
     pub fn share_ids(self, plan: &Plan) -> Self {
         let shared = |id: ObjectId| plan.get(&id).map_or(id, |item| item.id.clone());
-        Self(self.0.into_iter().map(|(id, entry)| (shared(id), entry)).collect())
+        Self { entries: self.entries.into_iter().map(|(id, entry)| (shared(id), entry)).collect() }
     }
 
     /// Whether it has more objects than can be stored.
     pub fn is_too_large(&self) -> bool {
-        self.0.len() > MAX_OBJECTS
+        self.entries.len() > MAX_OBJECTS
     }
 
     /// Why it is too large, if objects that show whose they are were looked for.
@@ -110,7 +113,8 @@ impl Inventory {
 
     /// Serializes to JSON, one row per object.
     pub fn encode(&self) -> String {
-        let rows: Vec<Row> = self.0.iter().map(|(id, entry)| Row { id: Id::clone(id), entry: entry.clone() }).collect();
+        let rows: Vec<Row> =
+            self.entries.iter().map(|(id, entry)| Row { id: Id::clone(id), entry: entry.clone() }).collect();
         // Rows have string and boolean fields only, so they always serialize.
         serde_json::to_string(&rows).unwrap_or_default()
     }
@@ -128,7 +132,7 @@ impl Inventory {
         if let Some(index) = rows.iter().position(|row| !row.is_valid()) {
             return Err(Error::custom(format!("[{index}] is not the identity of an object")));
         }
-        Ok(Self(rows.into_iter().map(|row| (row.id.into(), row.entry)).collect()))
+        Ok(Self { entries: rows.into_iter().map(|row| (row.id.into(), row.entry)).collect() })
     }
 }
 
@@ -148,7 +152,8 @@ mod tests {
         let id = ObjectId::new("apps", "Deployment", "a", "b");
         let entry = Entry { version: "v1".into(), done: true, aggregated: true, deleting: false };
         let cluster = ObjectId::new("", "Namespace", "", "n");
-        let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
+        let inventory =
+            Inventory { entries: [(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into() };
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);
         assert!(Inventory::decode("rubbish").is_err());
     }
@@ -178,7 +183,7 @@ mod tests {
             let row = |name: usize| json!({"k": "ConfigMap", "ns": "n", "n": name.to_string(), "v": "v1"});
             Inventory::decode(&json!((0..count).map(row).collect::<Vec<_>>()).to_string())
         };
-        assert_eq!(rows(MAX_OBJECTS).unwrap().0.len(), MAX_OBJECTS);
+        assert_eq!(rows(MAX_OBJECTS).unwrap().entries.len(), MAX_OBJECTS);
         assert_eq!(rows(MAX_OBJECTS + 1).unwrap_err().to_string(), "it has more than 5000 objects");
         let long = format!("[{}]", " ".repeat(MAX_LENGTH));
         assert_eq!(Inventory::decode(&long).unwrap_err().to_string(), "it is longer than 1572864 bytes");
@@ -194,7 +199,7 @@ mod tests {
         let mut inventory = Inventory::default();
         for version in ["v2beta2", "v2"] {
             inventory.add(of(&format!("autoscaling/{version}")).items().iter());
-            assert_eq!(inventory.0.values().map(|entry| entry.version.as_str()).collect::<Vec<_>>(), [version]);
+            assert_eq!(inventory.entries.values().map(|entry| entry.version.as_str()).collect::<Vec<_>>(), [version]);
         }
     }
 
@@ -207,8 +212,9 @@ mod tests {
         let plan = Plan::new(Arc::new(rendered), &owner);
         let id = |name: &str| ObjectId::new("batch", "Job", "n", name);
         let done = Entry { done: true, ..Entry::default() };
-        let mut inventory = Inventory([(id("migrate-1.0"), done.clone()), (id("migrate-1.1"), done)].into());
+        let mut inventory =
+            Inventory { entries: [(id("migrate-1.0"), done.clone()), (id("migrate-1.1"), done)].into() };
         inventory.forget_obsolete_jobs(&plan);
-        assert_eq!([id("migrate-1.0"), id("migrate-1.1")].map(|id| inventory.0[&id].done), [false, true]);
+        assert_eq!([id("migrate-1.0"), id("migrate-1.1")].map(|id| inventory.entries[&id].done), [false, true]);
     }
 }

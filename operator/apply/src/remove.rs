@@ -55,15 +55,16 @@ pub async fn delete_last_phase(
     inventory: &mut Inventory,
 ) -> DeletionProgress {
     let mut removed = DeletionProgress::default();
-    while let Some(last) = inventory.0.iter().filter(|(id, _)| !is_retained(id)).map(deletion_order).max() {
-        let due = inventory.0.iter().filter(|(id, entry)| !is_retained(id) && deletion_order((id, entry)) == last);
+    while let Some(last) = inventory.entries.iter().filter(|(id, _)| !is_retained(id)).map(deletion_order).max() {
+        let due =
+            inventory.entries.iter().filter(|(id, entry)| !is_retained(id) && deletion_order((id, entry)) == last);
         let due = due.map(|(id, entry)| (id.clone(), entry.clone())).collect();
         for (id, outcome) in delete(client, kinds, proof, due).await {
             match outcome {
-                Ok(Deletion::Gone) => drop(inventory.0.remove(&id)),
+                Ok(Deletion::Gone) => drop(inventory.entries.remove(&id)),
                 Ok(Deletion::Terminating) => removed.remaining.push(id),
                 Ok(Deletion::Left(why)) => {
-                    inventory.0.remove(&id);
+                    inventory.entries.remove(&id);
                     removed.left.push((id, why));
                 }
                 Err(why) => removed.refused.push((id, why)),

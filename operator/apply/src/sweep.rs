@@ -105,7 +105,7 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, ApplyError> 
     while let Some((resource, found)) = lists.next().await {
         match found {
             Ok((found, is_complete)) => {
-                swept.inventory.0.extend(found);
+                swept.inventory.entries.extend(found);
                 if !is_complete {
                     swept.cannot_look_at(format!("all {}", name(&resource)));
                 }
@@ -273,7 +273,7 @@ mod tests {
         };
         let (found, is_complete) = list(&client, &proof, &resource).await.unwrap();
         assert_eq!((found.len(), is_complete), (6000, true));
-        assert!(Inventory(found.into_iter().collect()).is_too_large());
+        assert!(Inventory { entries: found.into_iter().collect() }.is_too_large());
     }
 
     #[test]

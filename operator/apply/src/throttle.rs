@@ -30,9 +30,9 @@ pub enum Permit {
 /// Recent repairs and refused writes, per object.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    repairs: HashMap<ObjectId, (u32, Instant)>,
+    repairs: HashMap<ObjectId, Repairs>,
     refusals: HashMap<ObjectId, Refusal>,
-    touches: HashMap<ObjectId, (Instant, Duration)>,
+    touches: HashMap<ObjectId, Touch>,
 }
 
 /// Numbers of objects whose writes wait.
@@ -42,6 +42,27 @@ pub struct Waiting {
     pub refused: usize,
     /// Their repair budget is used up.
     pub contended: usize,
+}
+
+/// Repairs of an object since the budget was last full.
+#[derive(Debug)]
+struct Repairs {
+    count: u32,
+    since: Instant,
+}
+
+impl Repairs {
+    /// When the budget is full again.
+    fn refill(&self) -> Instant {
+        self.since + REFILL_PERIOD
+    }
+}
+
+/// The last touch of an object, and the pause before the next one.
+#[derive(Debug)]
+struct Touch {
+    at: Instant,
+    pause: Duration,
 }
 
 #[derive(Debug)]
@@ -55,12 +76,12 @@ struct Refusal {
 impl Throttle {
     /// Requests a permit to repair `id`; counts against its budget.
     pub fn request_repair(&mut self, id: &ObjectId, now: Instant) -> Permit {
-        let (count, since) = self.repairs.entry(id.clone()).or_insert((0, now));
-        if now.duration_since(*since) >= REFILL_PERIOD {
-            (*count, *since) = (0, now);
+        let repairs = self.repairs.entry(id.clone()).or_insert(Repairs { count: 0, since: now });
+        if now >= repairs.refill() {
+            *repairs = Repairs { count: 0, since: now };
         }
-        *count += 1;
-        match *count {
+        repairs.count += 1;
+        match repairs.count {
             n if n <= REPAIR_BUDGET => Permit::Granted,
             n if n == REPAIR_BUDGET + 1 => Permit::Exhausted,
             _ => Permit::BackingOff,
@@ -70,10 +91,10 @@ impl Throttle {
     /// Whether `id` may be changed for a moment, as it is stuck: not when that is first asked,
     /// and then at a growing interval.
     pub fn request_touch(&mut self, id: &ObjectId, now: Instant) -> bool {
-        let (last, pause) = self.touches.entry(id.clone()).or_insert((now, TOUCH_INTERVALS.0));
-        let is_due = now.duration_since(*last) >= *pause;
+        let last = self.touches.entry(id.clone()).or_insert(Touch { at: now, pause: TOUCH_INTERVALS.0 });
+        let is_due = now.duration_since(last.at) >= last.pause;
         if is_due {
-            (*last, *pause) = (now, (*pause * 2).min(TOUCH_INTERVALS.1));
+            *last = Touch { at: now, pause: (last.pause * 2).min(TOUCH_INTERVALS.1) };
         }
         is_due
     }
@@ -86,8 +107,8 @@ impl Throttle {
     /// Records that the API server refused the write of `id`.
     pub fn record_refusal(&mut self, id: &ObjectId, digest: &Digest, why: &ApplyError, now: Instant) {
         // A refused repair repaired nothing, so it does not count against the budget.
-        if let Some((count, _)) = self.repairs.get_mut(id) {
-            *count = count.saturating_sub(1);
+        if let Some(repairs) = self.repairs.get_mut(id) {
+            repairs.count = repairs.count.saturating_sub(1);
         }
         let before = self.refusals.get(id).filter(|r| r.digest == *digest);
         let pause = before.map_or(RETRY_DELAY.0, |r| (r.pause * 2).min(RETRY_DELAY.1));
@@ -106,7 +127,7 @@ impl Throttle {
 
     /// How many writes wait.
     pub fn waiting(&self, now: Instant) -> Waiting {
-        let is_contended = |(count, since): &&(u32, Instant)| *count > REPAIR_BUDGET && now < *since + REFILL_PERIOD;
+        let is_contended = |repairs: &&Repairs| repairs.count > REPAIR_BUDGET && now < repairs.refill();
         Waiting {
             refused: self.refusals.values().filter(|refusal| now < refusal.due).count(),
             contended: self.repairs.values().filter(is_contended).count(),
@@ -116,10 +137,9 @@ impl Throttle {
     /// Time until the next retry or refill; what is due already was tried, or waits for something
     /// else.
     pub fn next_due(&self, now: Instant) -> Option<Duration> {
-        let refusal = self.refusals.values().map(|r| r.due);
-        let fought =
-            self.repairs.values().filter(|(count, _)| *count > REPAIR_BUDGET).map(|(_, since)| *since + REFILL_PERIOD);
-        refusal.chain(fought).filter(|next_due| *next_due > now).map(|next_due| next_due - now).min()
+        let retries = self.refusals.values().map(|refusal| refusal.due);
+        let refills = self.repairs.values().filter(|repairs| repairs.count > REPAIR_BUDGET).map(Repairs::refill);
+        retries.chain(refills).filter(|due| *due > now).map(|due| due - now).min()
     }
 }
 

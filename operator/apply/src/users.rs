@@ -54,7 +54,7 @@ pub struct Counted {
 /// Counts the objects of the CustomResourceDefinitions in `inventory`.
 pub async fn count(client: &Client, inventory: &Inventory) -> Result<Counted, ApplyError> {
     let mut plurals: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (plural, group) in inventory.0.keys().filter_map(|id| of_definition(id)) {
+    for (plural, group) in inventory.entries.keys().filter_map(|id| of_definition(id)) {
         plurals.entry(group.to_owned()).or_default().push(plural.to_owned());
     }
     if plurals.is_empty() {

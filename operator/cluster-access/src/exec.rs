@@ -127,7 +127,7 @@ pub async fn run(plugin: &Plugin, timeout: Duration) -> Result<Credential, Acces
     parse(&out, &plugin.api_version).map_err(|why| failed(format!("printed an invalid ExecCredential: {why}")))
 }
 
-/// The first `timeout` bytes of `from`; the rest is drained.
+/// The first `limit` bytes of `from`; the rest is drained.
 async fn read(mut from: impl AsyncRead + Unpin, limit: u64) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     (&mut from).take(limit).read_to_end(&mut kept).await?;

@@ -64,7 +64,7 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
             requeue: delay,
             failures,
             waiting: state.throttle.waiting(Instant::now()),
-            to_delete: state.remaining.as_ref().map(|left| left.0.len()),
+            to_delete: state.remaining.as_ref().map(|left| left.entries.len()),
             observed: observed.as_ref().map(Arc::downgrade),
         });
         let cluster_changed = async {

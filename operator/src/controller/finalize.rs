@@ -242,23 +242,23 @@ async fn delete_installation(
             cx.events.warning(resource, "ObjectsOfUsersLeft", note);
         }
         state.excess = inventory.excess();
-        inventory.0.retain(|id, _| !remove::is_retained(id));
-        if !inventory.0.is_empty() {
-            cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
+        inventory.entries.retain(|id, _| !remove::is_retained(id));
+        if !inventory.entries.is_empty() {
+            cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.entries.len()));
         }
         state.remaining = Some(inventory);
     }
     let Some(inventory) = &mut state.remaining else { return Ok(Deleted::Some) };
-    let before = inventory.0.len();
+    let before = inventory.entries.len();
     let removed = unlabeled::delete_last_phase(cx, resource, &cluster.client, &proof, inventory).await;
     apply_events::publish_left(cx, resource, &removed.left);
-    if inventory.0.len() < before {
+    if inventory.entries.len() < before {
         state.idle_checks = 0;
     }
     if let Some((id, why)) = removed.refused.first() {
         return Err(DeletionError::Failed(format!("cannot delete {id}: {why}")));
     }
-    let left = inventory.0.len();
+    let left = inventory.entries.len();
     if left > 0 {
         tracing::info!(name = resource.name(), left, "uninstalling");
         let named: Vec<_> = removed.remaining.iter().take(MAX_NAMED).map(ToString::to_string).collect();

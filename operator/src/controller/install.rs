@@ -61,7 +61,7 @@ pub async fn install(
     match namespace::resolve_namespace(cx, resource, state, &cluster.client).await {
         Ok(resource) => {
             let (resource, store) = (&resource, InventoryStore::of(&resource));
-            let install = Install { cx, resource, cluster, store, version, then, disproved: None };
+            let install = InstallSteps { cx, resource, cluster, store, version, then, disproved: None };
             install.run(state).await.unwrap_or_else(|stopped| *stopped)
         }
         Err(error) => Outcome::failed(resource, error_text(&error), Requeue::Retry),
@@ -69,7 +69,7 @@ pub async fn install(
 }
 
 /// What all steps work on.
-struct Install<'a> {
+struct InstallSteps<'a> {
     cx: &'a Context,
     resource: &'a Knative,
     cluster: &'a Cluster,
@@ -88,7 +88,7 @@ struct Inventoried {
     is_new: bool,
 }
 
-impl Install<'_> {
+impl InstallSteps<'_> {
     async fn run(self, state: &mut ReconcilerState) -> Result<Outcome, Stopped> {
         let release = self.assemble_release().instrument(debug_span!("assemble_release")).await?;
         let observed = Arc::clone(&state.observer_on(self.cx.poll_interval, self.cluster, self.resource).observed);
@@ -147,7 +147,7 @@ impl Install<'_> {
         match ownership.claim(state, &namespace, &intended).await {
             // The anchor of a Go operator has no inventory. Its objects exist, and are observed
             // first.
-            Ok(Claimed { mut owned, is_created: false }) if owned.inventory.0.is_empty() => {
+            Ok(Claimed { mut owned, is_created: false }) if owned.inventory.entries.is_empty() => {
                 let intended = intended.get(self.cx, self.resource).map_err(|e| self.failed(e.to_string()))?;
                 let (client, OwnedAnchor { anchor, owner, .. }) = (&self.cluster.client, &owned);
                 let written = self.store.store(client, anchor, owner, intended).await;
@@ -198,13 +198,13 @@ impl Install<'_> {
             && recorded::is_disproved(cx, resource, &self.cluster.client, &self.version, &known).await
         {
             recorded::report_disproved(cx, resource, &self.store.id(), &known);
-            return Box::pin(Install { disproved: Some(known), ..self }.run(state)).await;
+            return Box::pin(InstallSteps { disproved: Some(known), ..self }.run(state)).await;
         }
         if self.version != known
             && let Some(Way { next: version, then }) = recorded::way_from(cx, resource, &known)
             && version != self.version
         {
-            return Box::pin(Install { version, then, ..self }.run(state)).await;
+            return Box::pin(InstallSteps { version, then, ..self }.run(state)).await;
         }
         state.refused_version = resource.common().version.clone().or(Some(String::new()));
         Err(Box::new(Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))

@@ -90,7 +90,7 @@ impl Installation<'_> {
         let waits = |phase| self.waits(phase, first_install);
         let applied = engine::apply(&target, &changes, waits, throttle).await;
         for id in &applied.applied {
-            self.owned.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = false);
+            self.owned.inventory.entries.entry(id.clone()).and_modify(|entry| entry.deleting = false);
         }
         self.cx.metrics.objects_written(self.resource, applied.applied.len(), applied.repaired.len());
         apply_events::publish(&self.cx.events, self.resource, &applied);
@@ -108,7 +108,7 @@ impl Installation<'_> {
             report.pending.push("the Deployments, before their dependent objects are applied".to_owned());
         }
         // Completed Jobs are recorded together, in one write.
-        if !has_running_jobs || self.owned.inventory.0.len() != stored.0.len() {
+        if !has_running_jobs || self.owned.inventory.entries.len() != stored.entries.len() {
             self.store(&stored).await?;
         }
         readiness::add(&mut report, self.plan, self.observed, &self.causes, Timestamp::now());
@@ -169,7 +169,7 @@ impl Installation<'_> {
         let refused: Kinded = report.refused.iter().map(|(id, _)| (id.group.clone(), id.kind.clone())).collect();
         let mut obsolete: Vec<(ObjectId, Entry)> = Vec::new();
         let is_due = |id: &ObjectId, entry: &Entry| is_obsolete(self.plan, &refused, id, entry);
-        for (id, entry) in self.owned.inventory.0.iter_mut().filter(|(id, entry)| is_due(id, entry)) {
+        for (id, entry) in self.owned.inventory.entries.iter_mut().filter(|(id, entry)| is_due(id, entry)) {
             obsolete.push((id.clone(), entry.clone()));
             // The response may be lost.
             entry.deleting = true;
@@ -183,11 +183,11 @@ impl Installation<'_> {
                     report.pending.push(format!("{id} to run again"));
                 }
                 Ok(Deletion::Gone) => {
-                    self.owned.inventory.0.remove(&id);
+                    self.owned.inventory.entries.remove(&id);
                     deleted.push(id);
                 }
                 Ok(Deletion::Left(why)) => {
-                    self.owned.inventory.0.remove(&id);
+                    self.owned.inventory.entries.remove(&id);
                     left.push((id, why));
                 }
                 Ok(Deletion::Terminating) => report.pending.push(format!("{id} to be deleted")),
@@ -209,7 +209,7 @@ impl Installation<'_> {
         let is_upgrade =
             !self.is_first_install() && self.installed_version().is_none_or(|installed| installed != self.version);
         for item in self.plan.phase(Phase::Jobs) {
-            let Some(entry) = self.owned.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
+            let Some(entry) = self.owned.inventory.entries.get_mut(&item.id).filter(|e| !e.done) else { continue };
             let name = &item.id.name;
             if entry.deleting {
                 // The complete Job that is still observed is the earlier one.

@@ -63,7 +63,7 @@ impl Lookup<'_> {
     pub async fn inventory(&self) -> Result<(Inventory, String), DeletionError> {
         let Some(stored) = self.stored else { return self.found().await };
         let inventory = stored.inventory()?;
-        if !inventory.0.is_empty() {
+        if !inventory.entries.is_empty() {
             return Ok((inventory, String::new()));
         }
         if self.store.is_remote() {
@@ -93,11 +93,11 @@ impl Lookup<'_> {
             && desired.unreadable.is_none()
             && let Ok(of_go_operator) = go_operator_inventory(cx, resource).await
         {
-            inventory.0.extend(of_go_operator.0);
+            inventory.entries.extend(of_go_operator.entries);
         }
         let unknown = unknown.into_iter().collect::<Vec<_>>().join(", ");
-        if self.proof.unmarked || !inventory.0.is_empty() || !unknown.is_empty() {
-            let count = inventory.0.keys().filter(|id| !remove::is_retained(id)).count();
+        if self.proof.unmarked || !inventory.entries.is_empty() || !unknown.is_empty() {
+            let count = inventory.entries.keys().filter(|id| !remove::is_retained(id)).count();
             let unseen = if unknown.is_empty() { String::new() } else { format!("; it could not look at {unknown}") };
             let note = format!(
                 "{} with the list of the installed objects is gone. The operator looked for objects that this resource installed, and found \

@@ -96,15 +96,17 @@ pub async fn release(
 ) -> Result<(), DeletionError> {
     if stored.is_some_and(|stored| stored.anchor.record == Record::Unreadable) {
         // It is not written.
-        inventory.0.insert(store.id(), Entry { version: "v1".to_owned(), ..Entry::default() });
+        inventory.entries.insert(store.id(), Entry { version: "v1".to_owned(), ..Entry::default() });
     }
     // On a spoke, the objects belong to the anchor, which stays.
     if !store.is_remote()
         && let Some(uid) = &resource.meta().uid
     {
         let kinds = &Kinds::default();
-        let disowned =
-            inventory.0.into_iter().map(|(id, entry)| async move { disown(client, kinds, uid, &id, &entry).await });
+        let disowned = inventory
+            .entries
+            .into_iter()
+            .map(|(id, entry)| async move { disown(client, kinds, uid, &id, &entry).await });
         let mut outcomes = std::pin::pin!(futures::stream::iter(disowned).buffer_unordered(CONCURRENCY));
         while let Some(outcome) = outcomes.next().await {
             outcome?;

@@ -14,7 +14,7 @@ use super::context::Context;
 use super::desired::{Desired, Unreadable};
 use super::outcome::{Outcome, Requeue};
 use super::resolve::ResolveFailure;
-use super::selection::{Target, select_version};
+use super::selection::{VersionChoice, select_version};
 use super::state::ReconcilerState;
 use super::{finalize, install, moved, resolve, status};
 use crate::startup::go_operator::Running;
@@ -83,11 +83,10 @@ async fn wait_for_go_operator(
     state: &mut ReconcilerState,
     running: &Running,
 ) -> Requeue {
-    let stops = GO_OPERATOR_STOP_TIMEOUT.saturating_sub(running.since.elapsed());
-    let reminds = state.go_operator_reported_at.map_or(Duration::ZERO, |go_operator_reported_at| {
-        REPORT_INTERVAL.saturating_sub(go_operator_reported_at.elapsed())
-    });
-    let pause = stops.max(reminds);
+    let until_stopped = GO_OPERATOR_STOP_TIMEOUT.saturating_sub(running.since.elapsed());
+    let reported_at = state.go_operator_reported_at;
+    let until_next_report = reported_at.map_or(Duration::ZERO, |at| REPORT_INTERVAL.saturating_sub(at.elapsed()));
+    let pause = until_stopped.max(until_next_report);
     if !pause.is_zero() {
         return Requeue::After(pause);
     }
@@ -160,7 +159,7 @@ async fn ignore_local(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
 
 async fn install_selected(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Outcome {
     match select_version(cx, resource).await {
-        Ok(target) => Box::pin(install_target(cx, resource, state, target)).await,
+        Ok(choice) => Box::pin(install_target(cx, resource, state, choice)).await,
         // The installed version stays, and is repaired.
         Err(error) => {
             let why = error.to_string();
@@ -169,7 +168,7 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
             let Some(version) = installed else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
-            let installed = Target::Version(Way::to(version.clone()));
+            let installed = VersionChoice::Version(Way::to(version.clone()));
             let outcome = Box::pin(install_target(cx, resource, state, installed)).await;
             let asked = resource.common().version.as_deref();
             // The record on the cluster had the one that the spec means.
@@ -185,8 +184,13 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
     }
 }
 
-/// Installs `target` on the cluster, if it can be reached.
-async fn install_target(cx: &Context, resource: &Knative, state: &mut ReconcilerState, target: Target) -> Outcome {
+/// Installs the version of `choice` on the cluster, if it can be reached.
+async fn install_target(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    choice: VersionChoice,
+) -> Outcome {
     let suspect = state.suspect || state.observer.as_ref().is_some_and(|(_, o)| o.observed.take_watch_failure());
     // The next reconcile rebuilds the connection, which may take a while.
     if !state.rebuilding
@@ -213,8 +217,8 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
     if let Some(why) = obstacle(resource) {
         return Outcome::failed(resource, why, Requeue::AwaitChange);
     }
-    match target {
-        Target::Version(way) => {
+    match choice {
+        VersionChoice::Version(way) => {
             let span = debug_span!("install", version = %way.next);
             let outcome = install::install(cx, resource, state, &cluster, way).instrument(span).await;
             // The cluster may be the cause of the failure: check it before the next attempt.
@@ -222,13 +226,13 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
                 || matches!(&outcome.result, ReconcileResult::Installation(i) if !i.refused.is_empty());
             drop(permit);
             let is_unreachable = matches!(&outcome.result, ReconcileResult::Installation(i) if i.unreachable);
-            match is_unreachable.then_some(resolve::resolve_target(cx, resource, true)) {
+            if is_unreachable && let Err(failure) = resolve::resolve_target(cx, resource, true).await {
                 // The unreachable cluster is the cause, not the objects.
-                Some(cluster) => cluster.await.map_or_else(|failure| unresolved(state, failure), |_| outcome),
-                None => outcome,
+                return unresolved(state, failure);
             }
+            outcome
         }
-        Target::Unavailable(why, requeue) => Outcome::failed(resource, why, requeue),
+        VersionChoice::Unavailable(why, requeue) => Outcome::failed(resource, why, requeue),
     }
 }
 

@@ -10,7 +10,7 @@ use super::recorded;
 use knative_operator_release::VersionSelectionError;
 
 /// What to install.
-pub enum Target {
+pub enum VersionChoice {
     /// The next version of this way.
     Version(Way),
     /// Nothing: the requested version is not available.
@@ -19,25 +19,31 @@ pub enum Target {
 
 /// Selects the version; the error tells why the installed one stays: the requested one may not
 /// follow it, or is not available.
-pub async fn select_version(cx: &Context, resource: &Knative) -> Result<Target, VersionError> {
+pub async fn select_version(cx: &Context, resource: &Knative) -> Result<VersionChoice, VersionError> {
     let why = match knative_operator_release::select_way(
         &cx.library.bundle,
         resource,
         recorded::keeps_installed(cx, resource),
     ) {
-        Ok(way) => return Ok(Target::Version(way)),
+        Ok(way) => return Ok(VersionChoice::Version(way)),
         Err(VersionSelectionError::Ineligible(why)) => return Err(why),
-        Err(VersionSelectionError::Bundle(why)) => return Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
+        Err(VersionSelectionError::Bundle(why)) => {
+            return Ok(VersionChoice::Unavailable(why.to_string(), Requeue::Retry));
+        }
         Err(VersionSelectionError::Unavailable(why)) => why,
     };
     if let Some(begun) = begun(resource) {
         match cx.library.has_archived(resource.component(), &begun).await {
-            Ok(true) => return Ok(Target::Version(Way::to(begun))),
+            Ok(true) => return Ok(VersionChoice::Version(Way::to(begun))),
             Ok(false) => {}
-            Err(why) => return Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
+            Err(why) => return Ok(VersionChoice::Unavailable(why.to_string(), Requeue::Retry)),
         }
     }
-    if resource.has_installed() { Err(why) } else { Ok(Target::Unavailable(why.to_string(), Requeue::AwaitChange)) }
+    if resource.has_installed() {
+        Err(why)
+    } else {
+        Ok(VersionChoice::Unavailable(why.to_string(), Requeue::AwaitChange))
+    }
 }
 
 /// The full version that `resource` asks for, if another operator, whose bundle had it, may have

@@ -30,10 +30,10 @@ pub async fn delete(
     let mut outcomes = remove::delete(client, kinds, proof, objects).await;
     let left = outcomes.iter().filter(|(_, outcome)| *outcome == Ok(Deletion::Left(UNLABELED)));
     let again = in_release(cx, resource, left.map(|(id, _)| id.clone()).collect()).await;
-    if !again.0.is_empty() {
-        outcomes.retain(|(id, _)| !again.0.contains_key(id));
+    if !again.entries.is_empty() {
+        outcomes.retain(|(id, _)| !again.entries.contains_key(id));
         let proof = Proof { unlabeled: true, ..proof.clone() };
-        outcomes.extend(remove::delete(client, kinds, &proof, again.0.into_iter().collect()).await);
+        outcomes.extend(remove::delete(client, kinds, &proof, again.entries.into_iter().collect()).await);
     }
     outcomes
 }
@@ -50,15 +50,15 @@ pub async fn delete_last_phase(
     let mut removed = remove::delete_last_phase(client, &kinds, proof, inventory).await;
     let left = removed.left.iter().filter(|(_, why)| *why == UNLABELED);
     let mut again = in_release(cx, resource, left.map(|(id, _)| id.clone()).collect()).await;
-    if !again.0.is_empty() {
-        removed.left.retain(|(id, _)| !again.0.contains_key(id));
+    if !again.entries.is_empty() {
+        removed.left.retain(|(id, _)| !again.entries.contains_key(id));
         let proof = Proof { unlabeled: true, ..proof.clone() };
         let more = remove::delete_last_phase(client, &kinds, &proof, &mut again).await;
         removed.remaining.extend(more.remaining);
         removed.left.extend(more.left);
         removed.refused.extend(more.refused);
         // What is terminating is looked at again.
-        inventory.0.extend(again.0);
+        inventory.entries.extend(again.entries);
     }
     removed
 }
@@ -70,6 +70,6 @@ async fn in_release(cx: &Context, resource: &Knative, ids: BTreeSet<ObjectId>) -
         return Inventory::default();
     }
     let mut found = go_operator_inventory(cx, resource).await.unwrap_or_default();
-    found.0.retain(|id, _| ids.contains(id));
+    found.entries.retain(|id, _| ids.contains(id));
     found
 }

@@ -38,7 +38,7 @@ pub fn describe_installation(state: &ReconcilerState, resource: &Knative) -> Str
     let version = resource.status().and_then(|s| s.version.as_deref());
     let version = version.map_or_else(|| "partly installed".to_owned(), |v| format!("version {v}"));
     let known =
-        state.anchor.as_ref().map(|owned| format!("{} objects of ", owned.inventory.0.len())).unwrap_or_default();
+        state.anchor.as_ref().map(|owned| format!("{} objects of ", owned.inventory.entries.len())).unwrap_or_default();
     let component = resource.component();
     format!("{known}{component}, {version}, in namespace {} and cluster-scoped", resource.target_namespace())
 }

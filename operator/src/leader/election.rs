@@ -15,7 +15,7 @@ pub struct Timing {
 
 /// An observed Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct LeaseRecord {
     /// Its holder; empty if it has none.
     pub holder: String,
     /// Changes with each renewal.

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::election::{Record, Timing};
+use super::election::{LeaseRecord, Timing};
 use super::share::{Shard, ShardChanges, plan_changes};
 use crate::diagnostics::leases::Leases;
 use knative_operator_objects::version;
@@ -72,7 +72,7 @@ struct Candidate {
     settings: Settings,
     events: mpsc::Sender<ShardEvent>,
     leases_held: BTreeMap<u32, HeldLease>,
-    observed: BTreeMap<u32, (Record, Instant)>,
+    observed: BTreeMap<u32, (LeaseRecord, Instant)>,
     /// Time at which the candidate started, as the age of shards without a Lease.
     started: Instant,
     /// Whether the hub was restored to an earlier state.
@@ -373,10 +373,10 @@ fn shard_count(lease: &Lease) -> Option<u32> {
     lease.metadata.labels.as_ref()?.get(SHARDS)?.parse().ok()
 }
 
-fn record(lease: &Lease) -> Record {
+fn record(lease: &Lease) -> LeaseRecord {
     let spec = lease.spec.as_ref();
     let seconds = spec.and_then(|s| s.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
-    Record {
+    LeaseRecord {
         holder: spec.and_then(|s| s.holder_identity.clone()).unwrap_or_default(),
         // Only the holder renews it; a replica that requests it writes to it, too.
         version: spec.and_then(|s| s.renew_time.as_ref()).map(|t| t.0.to_string()).unwrap_or_default(),

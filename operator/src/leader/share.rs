@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::election::Record;
+use super::election::LeaseRecord;
 
 /// Time that a shard stays free before a replica takes it beyond its fair share.
 const GRACE_PERIOD: Duration = Duration::from_secs(4);
@@ -12,7 +12,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Its Lease, if there is one.
-    pub record: Option<Record>,
+    pub record: Option<LeaseRecord>,
     /// The replica that requests it.
     pub wanted: Option<String>,
     /// Time at which this state was observed first.
@@ -90,7 +90,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(12);
 
     fn shard(holder: &str, wanted: Option<&str>, since: Instant) -> Shard {
-        let record = Some(Record { holder: holder.into(), version: "1".into(), lease: LEASE });
+        let record = Some(LeaseRecord { holder: holder.into(), version: "1".into(), lease: LEASE });
         Shard { record, wanted: wanted.map(str::to_owned), since }
     }
 

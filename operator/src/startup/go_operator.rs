@@ -48,7 +48,7 @@ pub struct GoOperator(watch::Sender<State>);
 
 /// A Lease of the Go operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Record {
+struct GoLease {
     holder: String,
     renewed: Option<Timestamp>,
     /// Expiry by the clock of this process.
@@ -78,7 +78,7 @@ impl GoOperator {
     pub async fn watch(&self, client: Client, namespace: &str) {
         let leases: Api<Lease> = Api::namespaced(client, namespace);
         let mut events = std::pin::pin!(watcher(leases, watcher::Config::default()).default_backoff());
-        let mut records: HashMap<String, Record> = HashMap::new();
+        let mut records: HashMap<String, GoLease> = HashMap::new();
         let mut listed = false;
         loop {
             let now = Instant::now();
@@ -112,12 +112,12 @@ impl GoOperator {
         }
     }
 
-    fn publish(&self, namespace: &str, records: &HashMap<String, Record>) {
+    fn publish(&self, namespace: &str, records: &HashMap<String, GoLease>) {
         let now = Instant::now();
         let valid = records.iter().filter(|(_, record)| record.until > now).min_by(|a, b| a.0.cmp(b.0));
         self.0.send_if_modified(|known| {
             let since = if let State::Running(running) = known { running.since } else { now };
-            let running = |(name, record): (&String, &Record)| Running {
+            let running = |(name, record): (&String, &GoLease)| Running {
                 lease: format!("{namespace}/{name}"),
                 holder: record.holder.clone(),
                 since,
@@ -132,7 +132,7 @@ impl GoOperator {
 
 /// Records `lease` if it is the Go operator's. A renewal counts from the time of its observation,
 /// so that clocks need not agree.
-fn set(records: &mut HashMap<String, Record>, lease: &Lease, now: Instant, clock: Timestamp) {
+fn set(records: &mut HashMap<String, GoLease>, lease: &Lease, now: Instant, clock: Timestamp) {
     let name = lease.name_any();
     let Some(spec) = lease.spec.as_ref().filter(|_| is_go_operator_lease(&name)) else { return };
     let holder = spec.holder_identity.clone().unwrap_or_default();
@@ -155,7 +155,7 @@ fn set(records: &mut HashMap<String, Record>, lease: &Lease, now: Instant, clock
             now + valid.saturating_sub(age)
         }
     };
-    records.insert(name, Record { holder, renewed, until });
+    records.insert(name, GoLease { holder, renewed, until });
 }
 
 /// Whether a Lease with this name is the Go operator's.

@@ -125,8 +125,8 @@ pub async fn difference(
     let (uid, inventory) = load_inventory(client, resource).await.map_err(about)?;
     let (plan, warnings) = plan(resource, uid.unwrap_or_else(|| NO_UID.to_owned())).await?;
     let mut counts = Counts::default();
-    let target = Target { client, plan: &plan, inventory: &inventory };
-    let text = target.diff(&mut counts, color).await.map_err(about)?;
+    let comparison = Comparison { client, plan: &plan, inventory: &inventory };
+    let text = comparison.diff(&mut counts, color).await.map_err(about)?;
     Ok((warnings, Difference { text, counts }))
 }
 
@@ -177,7 +177,7 @@ impl Counts {
     }
 }
 
-struct Target<'a> {
+struct Comparison<'a> {
     client: &'a Client,
     plan: &'a Plan,
     inventory: &'a Inventory,
@@ -186,7 +186,7 @@ struct Target<'a> {
 /// An object before and after.
 type States = (Option<Value>, Option<Value>);
 
-impl Target<'_> {
+impl Comparison<'_> {
     async fn diff(&self, counts: &mut Counts, color: bool) -> Result<String, String> {
         let mut text = String::new();
         let mut note = |id: &ObjectId, (before, after): States| {
@@ -204,7 +204,7 @@ impl Target<'_> {
             note(&item.id, states.map_err(|why| format!("{}: {why}", item.id))?);
         }
         for (id, entry) in
-            self.inventory.0.iter().filter(|(id, _)| !remove::is_retained(id) && self.plan.get(id).is_none())
+            self.inventory.entries.iter().filter(|(id, _)| !remove::is_retained(id) && self.plan.get(id).is_none())
         {
             let gvk = GroupVersionKind::gvk(&id.group, &entry.version, &id.kind);
             let live = match self.kind(&gvk).await? {
@@ -243,7 +243,7 @@ impl Target<'_> {
         let planned = || Some(without_noise(&self.plan.object_of(item)));
         let Some(kind) = self.kind(&item.gvk).await? else { return Ok((None, planned())) };
         let live = self.live(&kind, &item.id).await?;
-        if differ::runs_once(item) && (live.is_some() || self.inventory.0.get(&item.id).is_some_and(|e| e.done)) {
+        if differ::runs_once(item) && (live.is_some() || self.inventory.entries.get(&item.id).is_some_and(|e| e.done)) {
             let live = live.as_ref().map(without_noise);
             return Ok((live.clone(), live));
         }

@@ -12,7 +12,7 @@ use knative_operator_shared::time::truncate;
 
 use super::contents::Contents;
 use super::observe::Observation;
-use super::state::{FleetState, RETRY};
+use super::state::{FleetState, RETRY, RefusedWrite};
 use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use knative_operator_fleet::child;
@@ -110,7 +110,7 @@ fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>,
         }
         (Ok(None), _) => return false,
         (Err(WriteError::Refused(message)), Change::Apply { revision, .. }) => {
-            state.refused.insert(key, ((revision.clone(), message), Instant::now()));
+            state.refused.insert(key, RefusedWrite { revision: revision.clone(), message, at: Instant::now() });
         }
         (Err(error), _) => {
             tracing::warn!(cluster = %write.cluster, component = %write.component, %error, "cannot write a resource of a fleet");

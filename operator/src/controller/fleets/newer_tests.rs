@@ -248,7 +248,7 @@ fn revision_is_not_guessed() {
 #[test]
 fn inventory_is_not_guessed() {
     let encode = |id: ObjectId, entry: Entry| -> Value {
-        serde_json::from_str(&Inventory([(id, entry)].into()).encode()).unwrap()
+        serde_json::from_str(&Inventory { entries: [(id, entry)].into() }.encode()).unwrap()
     };
     let entry = Entry { version: "v1".to_owned(), done: true, aggregated: true, deleting: false };
     let value = encode(ObjectId::new("batch", "Job", "a", "b"), entry);

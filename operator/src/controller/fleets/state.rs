@@ -66,6 +66,16 @@ impl Clusters {
     }
 }
 
+/// A write that the API server refused.
+pub struct RefusedWrite {
+    /// The revision that was written.
+    pub revision: String,
+    /// What the API server says.
+    pub message: String,
+    /// When it was refused.
+    pub at: Instant,
+}
+
 /// What is kept between passes. Nothing of it is needed after a restart.
 #[derive(Default)]
 pub struct FleetState {
@@ -73,8 +83,8 @@ pub struct FleetState {
     pub observed: observe::Cache,
     /// Resources that were written, until the watch reports them.
     pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
-    /// Writes that the API server refused: revision and message, and when.
-    pub refused: HashMap<ChildKey, ((String, String), Instant)>,
+    /// Writes that the API server refused.
+    pub refused: HashMap<ChildKey, RefusedWrite>,
     /// Writes that failed, and when.
     pub failed: HashMap<ChildKey, Instant>,
     /// Repairs of resources that somebody else changed.
@@ -119,7 +129,8 @@ impl FleetState {
     /// The refused writes of revision `update`, by cluster.
     pub fn refused(&self, update: &str) -> HashMap<ClusterProfileReference, Refused> {
         let mut all: HashMap<ClusterProfileReference, Refused> = HashMap::new();
-        for ((cluster, _), ((revision, message), at)) in self.refused.iter().filter(|(_, ((of, _), _))| of == update) {
+        let of_update = self.refused.iter().filter(|(_, refused)| refused.revision == update);
+        for ((cluster, _), RefusedWrite { revision, message, at }) in of_update {
             let is_due = at.elapsed() >= REFUSED_RETRY;
             let new = || Refused { revision: revision.clone(), message: message.clone(), is_due };
             all.entry(cluster.clone()).and_modify(|other| other.is_due &= is_due).or_insert_with(new);

@@ -122,7 +122,7 @@ impl Details {
         let resource = self.parsed(name)?;
         let client = self.client_of(&target(self.stored(name)?.as_ref())).await?;
         let (_, inventory) = load_inventory(&client, &resource).await?;
-        let requests: Vec<_> = inventory.0.iter().map(|(id, entry)| state(&client, id, &entry.version)).collect();
+        let requests: Vec<_> = inventory.entries.iter().map(|(id, entry)| state(&client, id, &entry.version)).collect();
         let all: Vec<_> = futures::stream::iter(requests).buffered(CONCURRENCY).collect().await;
         let mut kinds: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for (id, (state, message)) in all {
