@@ -181,6 +181,10 @@ test-managers: tools $(PROGRAMS_OF_NODES) ## Installs Knative through Open Clust
 docs: ## Builds the documentation site in target/site with mdBook, and checks all links and anchors.
 	$(call step,documentation site,tests/package/docs.sh)
 
+.PHONY: lines
+lines: ## Prints the lines of code, comments and tests of each package: make lines [COMMIT=commit].
+	@tests/package/lines.sh $(COMMIT)
+
 .PHONY: tools
 tools: prerequisites ## Provides the control-plane binaries and Knative's releases: cached, downloaded, or built once.
 	$(call step,control plane,tests/tools/install.sh)

@@ -125,7 +125,7 @@ impl Upstream {
     pub async fn send<B>(&self, request: Request<B>) -> Answer
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<crate::Error>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());

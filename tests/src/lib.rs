@@ -21,6 +21,7 @@ pub mod command;
 pub mod direct;
 pub mod disk;
 pub mod environment;
+mod error;
 pub mod gate;
 pub mod go_operator;
 pub mod http;
@@ -62,6 +63,8 @@ pub mod tools;
 pub mod wait;
 pub mod waits;
 
+pub use error::{Error, Result};
+
 /// Root folder of the project.
 pub fn project() -> &'static std::path::Path {
     let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -75,8 +78,3 @@ pub fn sources() -> Vec<std::path::PathBuf> {
     let names = members.split('"').skip(1).step_by(2).filter(|name| *name != "tests");
     names.map(|name| project().join(name).join("src")).collect()
 }
-
-/// An error of the fixture, as a sentence.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
-/// A result of the fixture.
-pub type Result<T> = std::result::Result<T, Error>;

@@ -75,7 +75,7 @@ fn suite_of_the_go_operator_passes() {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if let Err(error) = runtime.block_on(run()) {
-        panic!("{error}");
+        panic!("{error:?}");
     }
 }
 

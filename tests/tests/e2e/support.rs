@@ -44,7 +44,7 @@ pub fn run(test: impl Future<Output = Result<()>>) {
     let logs = process::last_words();
     match outcome {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => panic!("{error}\n{logs}"),
+        Ok(Err(error)) => panic!("{error:?}\n{logs}"),
         Err(panic) => {
             eprintln!("{logs}");
             std::panic::resume_unwind(panic);

@@ -26,7 +26,7 @@ fn open_cluster_management_leads_to_a_spoke_without_a_route() {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if let Err(error) = runtime.block_on(story()) {
-        panic!("{error}");
+        panic!("{error:?}");
     }
 }
 

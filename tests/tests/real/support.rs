@@ -24,7 +24,7 @@ pub fn run(test: impl Future<Output = Result<()>>) {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if let Err(error) = runtime.block_on(test) {
-        panic!("{error}");
+        panic!("{error:?}");
     }
 }
 
