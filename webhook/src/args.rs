@@ -12,7 +12,7 @@ use knative_operator_certs::{
     CertificateManager, CertificateResolver, CertificateSource, Report, Settings, retreat_with_namespace,
 };
 use knative_operator_runtime::admin::{AdminArgs, AdminError};
-use knative_operator_runtime::duration::duration;
+use knative_operator_runtime::duration::{InvalidDuration, duration};
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
@@ -102,10 +102,19 @@ enum Certificates {
 /// digits.
 const LIFETIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(100 * 365 * 24 * 3600));
 
-fn lifetime(text: &str) -> Result<Duration, String> {
-    let life = duration(text).map_err(|error| error.to_string())?;
+/// A text is no lifetime of a certificate.
+#[derive(Debug, thiserror::Error)]
+enum InvalidLifetime {
+    #[error(transparent)]
+    Duration(#[from] InvalidDuration),
+    #[error("the lifetime of a certificate must be from 5s to 876000h")]
+    OutOfRange,
+}
+
+fn lifetime(text: &str) -> Result<Duration, InvalidLifetime> {
+    let life = duration(text)?;
     let is_valid = (LIFETIMES.0..=LIFETIMES.1).contains(&life);
-    if is_valid { Ok(life) } else { Err("the lifetime of a certificate must be from 5s to 876000h".to_owned()) }
+    if is_valid { Ok(life) } else { Err(InvalidLifetime::OutOfRange) }
 }
 
 /// Why the process ended.
