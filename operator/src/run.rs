@@ -14,6 +14,7 @@ use knative_operator_runtime::{process, signal};
 use knative_operator_shared::label::FIELD_MANAGER;
 use kube::Client;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::controller::author::Authors;
 use crate::controller::concurrency::ReconcilePermits;
@@ -33,8 +34,9 @@ use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
 use knative_operator_cluster_access::provider::{ProviderFile, ProviderFileError};
 use knative_operator_cluster_access::secret::SecretReader;
+use knative_operator_objects::Hub;
 use knative_operator_overview::unresolved::ANNOTATIONS;
-use knative_operator_release::{Archive, DownloadsError};
+use knative_operator_release::{Archive, DownloadsError, Library};
 
 /// Worker threads.
 const THREADS: usize = 2;
@@ -101,155 +103,164 @@ async fn failure_of(served: impl Future<Output = Result<(), AdminError>>) -> Adm
 }
 
 async fn serve(args: RunArgs) -> Result<(), RunError> {
-    let poll_interval = args.poll_interval();
-    let RunArgs {
-        log: _,
-        hub,
-        clusterprofile_provider_file,
-        access,
-        remote_deployments_poll_interval: _,
-        releases,
-        exec_timeout,
-        max_concurrent_reconciles,
-        shards,
-        enable_fleets,
-        hub_name,
-        refuse_used_namespaces,
-        keep_installed_versions,
-        local_installation,
-        enforce_authorization,
-        admin,
-        enable_debug,
-        metrics_certificate_secret,
-        namespace,
-        pod_name,
-    } = args;
     // Fails at the start if the file is unusable, not when the first resource needs it.
-    let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
-    let mut library = releases.library(access.host_policy())?;
+    let providers = args.clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
+    let library = args.releases.library(args.access.host_policy())?;
     let stop = signal::stop().map_err(RunError::Signal)?;
-    let (client, fence) = (hub.client(FIELD_MANAGER).await?, Fence::default());
-    let writer = hub.client_with(FIELD_MANAGER, RESPONSE_TIMEOUT, Some(fence.gate())).await?;
-    let lease_client = hub.client_with(FIELD_MANAGER, leader::REQUEST_TIMEOUT, None).await?;
+    let (client, fence) = (args.hub.client(FIELD_MANAGER).await?, Fence::default());
+    let writer = args.hub.client_with(FIELD_MANAGER, RESPONSE_TIMEOUT, Some(fence.gate())).await?;
+    let lease_client = args.hub.client_with(FIELD_MANAGER, leader::REQUEST_TIMEOUT, None).await?;
     let readiness = Readiness::waiting_for(&["custom resources"]);
     let (metrics, registry) = Metrics::registered();
     metrics.provider_file(providers.is_some());
-    let identity = pod_name.unwrap_or_else(|| format!("{}-{}", LEASE, std::process::id()));
+    let identity = args.pod_name.clone().unwrap_or_else(|| format!("{}-{}", LEASE, std::process::id()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        releases = %releases.releases.display(),
+        releases = %args.releases.releases.display(),
         multicluster = providers.is_some(),
-        remote_deployments_poll_interval = ?poll_interval,
+        remote_deployments_poll_interval = ?args.poll_interval(),
         "starting"
     );
 
     let certificate = CertificateResolver::default();
-    let is_secure = admin.secure_metrics;
-    let diagnostics = Diagnostics::new(enable_debug, &identity, &fence);
+    let is_secure = args.admin.secure_metrics;
+    let diagnostics = Diagnostics::new(args.enable_debug, &identity, &fence);
     let (debug, resolver) = (report_of(&diagnostics, is_secure)?, Arc::new(certificate.clone()));
-    let served = admin.serve(readiness.clone(), registry, resolver, client.clone(), debug, stop.clone());
-    let (hub, own_namespace) = (client.clone(), namespace.clone());
+    let served = args.admin.clone().serve(readiness.clone(), registry, resolver, client.clone(), debug, stop.clone());
+    let (reader, namespace, secret) = (client.clone(), args.namespace.clone(), args.metrics_certificate_secret.clone());
     let certificates = async {
         if is_secure {
-            follow_secret(&hub, &own_namespace, &metrics_certificate_secret, &certificate).await;
+            follow_secret(&reader, &namespace, &secret, &certificate).await;
         }
         std::future::pending::<()>().await;
     };
-    let lead = async {
-        let settings = leader::Settings {
-            namespace: namespace.clone(),
-            name: LEASE.to_owned(),
-            identity: identity.clone(),
-            shards,
-            fence: fence.clone(),
-            shown: diagnostics.leases(),
-        };
-        // A replica on standby is ready: it receives no requests, and a rollout must not wait for
-        // the Lease.
-        readiness.set("custom resources", true);
-        // Room for all shards: their Leases are renewed also while nothing is received yet.
-        let (sender, mut shard_events) = mpsc::channel(MAX_SHARDS as usize);
-        let identified = hub_identity::read(&client, hub_name);
-        let hub_identity = tokio::select! {
-            identity = identified => identity,
-            () = stop.cancelled() => return Ok(()),
-        };
-        let candidate = leader::run(lease_client, settings, stop.clone(), sender);
-        let hub = fence.guard(writer);
-        let work = async {
-            let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return RunError::WatchesEnded };
-            readiness.set("custom resources", false);
-            // It ends, and starts again later, so that it has no Lease meanwhile.
-            match other_release::check(&client, &namespace, &stop).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    // Nothing has begun, so the Leases can be released at once.
-                    drop(shard_events);
-                    return std::future::pending().await;
-                }
-                Err(other) => return RunError::OtherOperator(other),
-            }
-            let system_namespace = namespace.clone();
-            library.keeps_installed = keep_installed_versions;
-            library.archive = Some(Archive::new(hub.clone(), &system_namespace));
-            let fetcher = CredentialFetcher {
-                secrets: SecretReader {
-                    hub: hub.clone(),
-                    namespace,
-                    requires_binding: access.require_bound_secrets,
-                    annotations: ANNOTATIONS,
-                    program: FIELD_MANAGER,
-                },
-                timeout: exec_timeout,
-                metrics: Arc::new(metrics.clone()),
-            };
-            let context = Arc::new(Context {
-                hub: hub.clone(),
-                hub_identity,
-                library,
-                settings: releases.settings(),
-                providers,
-                profile_namespaces: access.profile_namespaces,
-                allows_http_servers: access.allow_http_servers,
-                rendered: RenderCache::default(),
-                profiles: ClusterProfiles::default(),
-                connections: Connections::new(fetcher, fence.gate()),
-                registry: Registry::default(),
-                manages_fleets: enable_fleets,
-                installs_locally: local_installation,
-                refuses_used_namespaces: refuse_used_namespaces,
-                authors: enforce_authorization.then(|| Authors::new(hub.clone(), &system_namespace)),
-                hub_changes: HubChanges::default(),
-                go_operator: GoOperator::default(),
-                events: Events::start(hub.clone(), identity),
-                metrics,
-                diagnostics,
-                poll_interval,
-                shards,
-                reconcile_permits: ReconcilePermits::new(usize::from(max_concurrent_reconciles)),
-                stop: stop.clone(),
-            });
-            let shared = Arc::downgrade(&context);
-            context.diagnostics.ask(move || shared.upgrade().map(|context| context.live()));
-            let supervisor = supervisor::run(Arc::clone(&context), readiness.clone(), first, shard_events);
-            let bundle = releases.releases.clone();
-            let catalog = catalog::publish(hub.clone(), system_namespace.clone(), bundle, keep_installed_versions);
-            let startup = prepare_hub(&hub, catalog, local_installation);
-            tokio::select! {
-                () = supervisor => {}
-                () = context.go_operator.watch(client.clone(), &system_namespace) => {}
-                () = startup => {}
-            }
-            RunError::WatchesEnded
-        };
-        tokio::select! {
-            holds_lease = candidate => if holds_lease { Ok(()) } else { Err(RunError::LeaseLost) },
-            error = work => Err(error),
-        }
-    };
+    let hub = fence.guard(writer);
+    let replica =
+        Replica { args, providers, library, client, hub, identity, fence, readiness, metrics, diagnostics, stop };
     tokio::select! {
-        result = lead => result,
+        result = replica.lead(lease_client) => result,
         error = failure_of(served) => Err(RunError::Admin(error)),
         () = certificates => Ok(()),
+    }
+}
+
+/// What a replica has from its start.
+struct Replica {
+    args: RunArgs,
+    providers: Option<ProviderFile>,
+    library: Library,
+    /// Client of the hub.
+    client: Client,
+    /// Client of the hub whose writes pass while the replica has its Leases.
+    hub: Client,
+    identity: String,
+    fence: Fence,
+    readiness: Readiness,
+    metrics: Metrics,
+    diagnostics: Diagnostics,
+    stop: CancellationToken,
+}
+
+impl Replica {
+    /// Waits for a Lease, and works while it has one.
+    async fn lead(self, lease_client: Client) -> Result<(), RunError> {
+        // A replica on standby is ready: it receives no requests, and a rollout must not wait for
+        // the Lease.
+        self.readiness.set("custom resources", true);
+        let hub_identity = tokio::select! {
+            identity = hub_identity::read(&self.client, self.args.hub_name.clone()) => identity,
+            () = self.stop.cancelled() => return Ok(()),
+        };
+        let settings = leader::Settings {
+            namespace: self.args.namespace.clone(),
+            name: LEASE.to_owned(),
+            identity: self.identity.clone(),
+            shards: self.args.shards,
+            fence: self.fence.clone(),
+            shown: self.diagnostics.leases(),
+        };
+        // Room for all shards: their Leases are renewed also while nothing is received yet.
+        let (sender, shard_events) = mpsc::channel(MAX_SHARDS as usize);
+        let candidate = leader::run(lease_client, settings, self.stop.clone(), sender);
+        tokio::select! {
+            holds_lease = candidate => if holds_lease { Ok(()) } else { Err(RunError::LeaseLost) },
+            error = self.work(hub_identity, shard_events) => Err(error),
+        }
+    }
+
+    /// Works from its first shard until the watches end.
+    async fn work(self, hub_identity: Hub, mut shard_events: mpsc::Receiver<ShardEvent>) -> RunError {
+        let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return RunError::WatchesEnded };
+        self.readiness.set("custom resources", false);
+        let namespace = self.args.namespace.clone();
+        // It ends, and starts again later, so that it has no Lease meanwhile.
+        match other_release::check(&self.client, &namespace, &self.stop).await {
+            Ok(true) => {}
+            Ok(false) => {
+                // Nothing has begun, so the Leases can be released at once.
+                drop(shard_events);
+                return std::future::pending().await;
+            }
+            Err(other) => return RunError::OtherOperator(other),
+        }
+        let (client, hub, readiness) = (self.client.clone(), self.hub.clone(), self.readiness.clone());
+        let RunArgs { keep_installed_versions, local_installation, .. } = self.args;
+        let bundle = self.args.releases.releases.clone();
+        let context = Arc::new(self.context(hub_identity));
+        let shared = Arc::downgrade(&context);
+        context.diagnostics.ask(move || shared.upgrade().map(|context| context.live()));
+        let catalog = catalog::publish(hub.clone(), namespace.clone(), bundle, keep_installed_versions);
+        tokio::select! {
+            () = supervisor::run(Arc::clone(&context), readiness, first, shard_events) => {}
+            () = context.go_operator.watch(client, &namespace) => {}
+            () = prepare_hub(&hub, catalog, local_installation) => {}
+        }
+        RunError::WatchesEnded
+    }
+
+    /// What all actors share.
+    fn context(self, hub_identity: Hub) -> Context {
+        let Self { args, providers, mut library, hub, identity, fence, metrics, diagnostics, stop, .. } = self;
+        let (settings, poll_interval) = (args.releases.settings(), args.poll_interval());
+        library.keeps_installed = args.keep_installed_versions;
+        library.archive = Some(Archive::new(hub.clone(), &args.namespace));
+        let authors = args.enforce_authorization.then(|| Authors::new(hub.clone(), &args.namespace));
+        let fetcher = CredentialFetcher {
+            secrets: SecretReader {
+                hub: hub.clone(),
+                namespace: args.namespace,
+                requires_binding: args.access.require_bound_secrets,
+                annotations: ANNOTATIONS,
+                program: FIELD_MANAGER,
+            },
+            timeout: args.exec_timeout,
+            metrics: Arc::new(metrics.clone()),
+        };
+        Context {
+            hub: hub.clone(),
+            hub_identity,
+            library,
+            settings,
+            providers,
+            profile_namespaces: args.access.profile_namespaces,
+            allows_http_servers: args.access.allow_http_servers,
+            rendered: RenderCache::default(),
+            profiles: ClusterProfiles::default(),
+            connections: Connections::new(fetcher, fence.gate()),
+            registry: Registry::default(),
+            manages_fleets: args.enable_fleets,
+            installs_locally: args.local_installation,
+            refuses_used_namespaces: args.refuse_used_namespaces,
+            authors,
+            hub_changes: HubChanges::default(),
+            go_operator: GoOperator::default(),
+            events: Events::start(hub, identity),
+            metrics,
+            diagnostics,
+            poll_interval,
+            shards: args.shards,
+            reconcile_permits: ReconcilePermits::new(usize::from(args.max_concurrent_reconciles)),
+            stop,
+        }
     }
 }
