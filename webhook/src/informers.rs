@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_runtime::untyped::api_resource;
-use knative_operator_runtime::watch::{BACKOFF, watch};
+use knative_operator_runtime::watch::{BACKOFF, is_kind_missing, watch};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::label::{CLUSTER_UID, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::strict;
 use kube::core::DynamicObject;
-use kube::runtime::watcher::{Config, Error, Event};
+use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt};
 
 use crate::cluster_facts::{ClusterFacts, Name, ProfileFacts};
@@ -82,16 +82,9 @@ async fn profiles(client: &Client, facts: &ClusterFacts) {
                     facts.set_profile(reference, Some(profile));
                 }
                 Ok(Event::Delete(profile)) => facts.set_profile(read(&profile).0, None),
-                Err(error) => match &error {
-                    // The kind does not exist, so there are no ClusterProfiles.
-                    Error::InitialListFailed(kube::Error::Api(status))
-                    | Error::WatchStartFailed(kube::Error::Api(status))
-                        if status.code == 404 =>
-                    {
-                        facts.set_profiles(HashMap::new());
-                    }
-                    other => tracing::warn!(error = error_text(other), "cannot watch ClusterProfiles"),
-                },
+                // The kind does not exist, so there are no ClusterProfiles.
+                Err(error) if is_kind_missing(&error) => facts.set_profiles(HashMap::new()),
+                Err(error) => tracing::warn!(error = error_text(&error), "cannot watch ClusterProfiles"),
             }
             ready(())
         })

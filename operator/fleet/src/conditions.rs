@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
 use knative_operator_shared::api::{ClusterProfileReference, Condition};
 use knative_operator_shared::label::PROTECTED;
-use knative_operator_shared::text::{MAX_MESSAGE, clip};
+use knative_operator_shared::text::{MAX_MESSAGE, and_more, clip};
 use knative_operator_shared::time::truncate;
 
 use super::decision::{Decision, Input, StageReport};
@@ -258,6 +258,5 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
 /// The first ones of `clusters`, and the number of the others.
 fn named(clusters: &[&ClusterProfileReference]) -> String {
     let named: Vec<_> = clusters.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-    let more = clusters.len().saturating_sub(MAX_NAMED);
-    named.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    named.join(", ") + &and_more(clusters.len().saturating_sub(MAX_NAMED))
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use knative_operator_shared::api::Component;
+use knative_operator_shared::text::and_more;
 
 use knative_operator_apply::error::ApplyError;
 use knative_operator_objects::ObjectId;
@@ -126,7 +127,7 @@ fn sentence(component: Component, cause: &Dependency, absent: &BTreeSet<Absent>,
     };
     let mut names: Vec<_> = ids.iter().map(ToString::to_string).collect();
     names.sort();
-    let more = if names.len() > MAX_NAMED { format!(" and {} more", names.len() - MAX_NAMED) } else { String::new() };
+    let more = and_more(names.len().saturating_sub(MAX_NAMED));
     let objects = if ids.len() == 1 { "1 object" } else { &format!("{} objects", ids.len()) };
     names.truncate(MAX_NAMED);
     format!("{lacks}{details}, so the operator can't apply {objects}: {}{more}; {remedy}", names.join(", "))

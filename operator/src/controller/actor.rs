@@ -24,7 +24,7 @@ const CHANGE_DEBOUNCE: Duration = Duration::from_millis(20);
 /// Runs until the resource is gone. `desired` has its newest state; `trigger` signals other
 /// changes.
 pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>, trigger: Arc<Notify>) {
-    let mut state = ReconcilerState::new();
+    let mut state = ReconcilerState::default();
     let mut failures: u32 = 0;
     let records = cx.diagnostics.actor();
     loop {
@@ -45,7 +45,7 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
         let reconciled = AssertUnwindSafe(reconciling).catch_unwind().await;
         let requeue = reconciled.unwrap_or_else(|_| {
             // The state may be inconsistent.
-            state = ReconcilerState::new();
+            state = ReconcilerState::default();
             cx.metrics.panicked(component);
             span.in_scope(|| tracing::error!("a reconcile panicked; restarting with empty state"));
             Requeue::Retry

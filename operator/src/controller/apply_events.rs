@@ -1,6 +1,7 @@
 //! Events about applied, repaired, adopted and pruned objects.
 
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::text::and_more;
 
 use super::context::Context;
 use super::events::Events;
@@ -89,8 +90,7 @@ fn describe(drift: Option<&Drift>) -> String {
 /// Joins the first few of `all`.
 fn join<T>(all: &[T], separator: &str, name: impl Fn(&T) -> String) -> String {
     let shown: Vec<_> = all.iter().take(MAX_NAMED).map(name).collect();
-    let more = if all.len() > MAX_NAMED { format!(" and {} more", all.len() - MAX_NAMED) } else { String::new() };
-    format!("{}{more}", shown.join(separator))
+    shown.join(separator) + &and_more(all.len().saturating_sub(MAX_NAMED))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use knative_operator_runtime::backoff::Backoff;
 use knative_operator_shared::api::Knative;
 use kube::Client;
 use tokio_util::task::AbortOnDropHandle;
@@ -22,7 +23,7 @@ use knative_operator_objects::{Digest, ObjectId};
 const DELAY: Duration = Duration::from_secs(3);
 /// Interval of questions while workloads stay unavailable: at first, doubled each time, and at
 /// most.
-const INTERVAL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+const INTERVAL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(60));
 /// Maximum number of causes that events report, while something waits.
 const MAX_REPORTED: usize = 50;
 /// Reason of the event for a new cause.
@@ -109,9 +110,8 @@ impl Causes {
         if self.running.is_some() || self.due.is_some_and(|due| due > now) {
             return false;
         }
-        let interval = INTERVAL.0 * 2u32.saturating_pow(self.asked.min(8));
-        self.due = Some(now + interval.min(INTERVAL.1));
         self.asked += 1;
+        self.due = Some(now + INTERVAL.exact(self.asked));
         true
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use knative_operator_runtime::backoff::Backoff;
 use kube::Client;
 
 use knative_operator_apply::pods;
@@ -11,7 +12,7 @@ use knative_operator_objects::{ObjectId, drain};
 /// Time after which the operator looks at the Pods.
 const DELAY: Duration = Duration::from_secs(2);
 /// Interval of looks while the same objects are left: at first, doubled each time, and at most.
-const INTERVAL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+const INTERVAL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(60));
 
 /// The Pods that a deletion waits for.
 #[derive(Default)]
@@ -33,8 +34,8 @@ impl Draining {
         if self.due.is_some_and(|due| due > now) {
             return false;
         }
-        let interval = INTERVAL.0 * 2u32.saturating_pow(self.looks.min(8));
-        (self.due, self.looks) = (Some(now + interval.min(INTERVAL.1)), self.looks + 1);
+        self.looks += 1;
+        self.due = Some(now + INTERVAL.exact(self.looks));
         true
     }
 }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use knative_operator_runtime::backoff::Backoff;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States};
 use knative_operator_shared::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, WAIT};
+use knative_operator_shared::text::and_more;
 use kube::Client;
 
 use super::conditions::ReconcileResult;
@@ -32,10 +34,10 @@ use knative_operator_objects::InstallationOwner;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;
-/// Interval of checks while objects are terminating: at first, doubled while none is gone, and at
-/// most.
-const FIRST_CHECK: Duration = Duration::from_millis(100);
+/// Longest interval of checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Intervals of checks while objects are terminating and none is gone.
+const CHECKS: Backoff = Backoff::new(Duration::from_millis(100), CHECK_INTERVAL);
 
 /// Interval of checks for objects of users.
 const USERS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -78,8 +80,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
         Ok(Deleted::NotYet) => Requeue::After(USERS_CHECK_INTERVAL),
         Ok(Deleted::Some) => {
             state.idle_checks += 1;
-            let interval = FIRST_CHECK * 2u32.saturating_pow(state.idle_checks.min(8) - 1);
-            Requeue::After(interval.min(CHECK_INTERVAL))
+            Requeue::After(CHECKS.exact(state.idle_checks))
         }
         Err(DeletionError::Unresolved(failure)) => {
             state.suspect = true;
@@ -262,7 +263,7 @@ async fn delete_installation(
     if left > 0 {
         tracing::info!(name = resource.name(), left, "uninstalling");
         let named: Vec<_> = removed.remaining.iter().take(MAX_NAMED).map(ToString::to_string).collect();
-        let more = if left > named.len() { format!(" and {} more", left - named.len()) } else { String::new() };
+        let more = and_more(left.saturating_sub(named.len()));
         let drains = draining::describe(&mut state.draining, &cluster.client, &removed.remaining).await;
         let drains = drains.map(|pods| format!(": {pods}")).unwrap_or_default();
         publish_progress(cx, resource, state, format!("{}{more} to be deleted{drains}", named.join(", "))).await;

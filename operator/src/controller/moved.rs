@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn cluster_that_is_another_one_again_and_again_rests() {
-        let (mut state, start) = (ReconcilerState::new(), Instant::now());
+        let (mut state, start) = (ReconcilerState::default(), Instant::now());
         for _ in 0..FREE_MOVES {
             assert_eq!(rest(&mut state, start), None);
         }
@@ -269,7 +269,7 @@ mod tests {
         let mut own = KnativeServing::default();
         own.metadata.namespace = Some("team".to_owned());
         own.spec.common.cluster_profile_ref = Some(ClusterProfileReference::default());
-        let (own, mut state) = (Knative::Serving(own), ReconcilerState::new());
+        let (own, mut state) = (Knative::Serving(own), ReconcilerState::default());
         for (stays_in_own_namespace, namespace) in
             [(None, "knative-serving"), (Some(false), "knative-serving"), (Some(true), "team")]
         {

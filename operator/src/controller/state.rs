@@ -90,6 +90,7 @@ pub struct Planned {
 }
 
 /// State of an actor between reconciles. All of it can be rebuilt from the clusters.
+#[derive(Default)]
 pub struct ReconcilerState {
     /// The watches on the target cluster, with the serial of its connection.
     pub observer: Option<(u64, Observer)>,
@@ -156,42 +157,6 @@ pub struct ReconcilerState {
 }
 
 impl ReconcilerState {
-    /// The state of a new actor.
-    pub fn new() -> Self {
-        Self {
-            observer: None,
-            anchor: None,
-            occupied: None,
-            planned: None,
-            throttle: Throttle::default(),
-            suspect: false,
-            rebuilding: false,
-            written_status: None,
-            keeps_status: false,
-            written_at: None,
-            observed_generation: None,
-            behind_since: None,
-            go_operator_reported_at: None,
-            stays_in_own_namespace: None,
-            cluster_uid: None,
-            permitted_on: None,
-            created_namespace_at: None,
-            namespace_contents: None,
-            refused_version: None,
-            allowed_generation: None,
-            moves: None,
-            remaining: None,
-            remaining_on: None,
-            unseen: String::new(),
-            excess: None,
-            idle_checks: 0,
-            draining: Draining::default(),
-            causes: Causes::default(),
-            announced: None,
-            warned: None,
-        }
-    }
-
     /// The watches on `cluster`. For another connection than before, restarts them and resets what
     /// depends on the cluster.
     pub fn observer_on(&mut self, poll_interval: Duration, cluster: &Cluster, resource: &Knative) -> &mut Observer {

@@ -11,6 +11,7 @@ use knative_operator_runtime::backoff::Backoff;
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::untyped::api_resource;
+use knative_operator_runtime::watch::is_kind_missing;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use kube::Api;
 use kube::core::DynamicObject;
@@ -256,14 +257,10 @@ impl Supervisor {
     }
 
     fn profile_watch_failed(&self, error: &watcher::Error) {
-        match error {
-            watcher::Error::InitialListFailed(kube::Error::Api(status))
-            | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-                if status.code == 404 =>
-            {
-                self.cx.profiles.set_kind_missing();
-            }
-            other => self.cx.profiles.set_unreadable(knative_operator_runtime::error_text(other)),
+        if is_kind_missing(error) {
+            self.cx.profiles.set_kind_missing();
+        } else {
+            self.cx.profiles.set_unreadable(knative_operator_runtime::error_text(error));
         }
         self.cx.hub_changes.record_any();
         self.trigger_referring(None);

@@ -61,6 +61,11 @@ pub fn shown(text: &str, most: usize) -> String {
     clip(&show_controls(&clip(text, most)), most)
 }
 
+/// How many others there are, after those that are named; empty if there are none.
+pub fn and_more(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" and {others} more") }
+}
+
 /// The name among `known` that is most similar to `name`, or to the start of a longer one than
 /// Kubernetes has: the time grows with the lengths of both. `None` if all are other words.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
@@ -81,6 +86,11 @@ mod tests {
         assert_eq!(nearest("a", std::iter::empty()), None);
         let (text, long) = ("a".repeat(4 << 20), "a".repeat(253));
         assert_eq!(nearest(&text, std::iter::repeat_n(long.as_str(), 50)), Some(long.as_str()));
+    }
+
+    #[test]
+    fn others_are_counted_if_there_are_some() {
+        assert_eq!([0, 1, 12].map(and_more), ["", " and 1 more", " and 12 more"]);
     }
 
     #[test]

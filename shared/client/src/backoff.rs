@@ -18,9 +18,13 @@ impl Backoff {
     /// The delay after `failures` failures without a success between them, with up to a quarter of
     /// jitter, so that what failed together is not tried again together.
     pub fn after(self, failures: u32) -> Duration {
-        let doubled = self.first.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1)));
-        let delay = doubled.min(self.last);
+        let delay = self.exact(failures);
         delay + delay / 1024 * fastrand::u32(..256)
+    }
+
+    /// The same without jitter, for intervals of checks.
+    pub fn exact(self, failures: u32) -> Duration {
+        self.first.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1))).min(self.last)
     }
 }
 
@@ -34,6 +38,7 @@ mod tests {
         for (failures, least) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (1000, 8)] {
             let (delay, least) = (backoff.after(failures), Duration::from_secs(least));
             assert!(delay >= least && delay <= least * 5 / 4, "{failures}: {delay:?}");
+            assert_eq!(backoff.exact(failures), least);
         }
     }
 }

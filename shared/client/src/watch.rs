@@ -25,6 +25,12 @@ where
     restarting(BACKOFF, move || watcher(api.clone(), config.clone()).boxed())
 }
 
+/// Whether a watch failed because its kind doesn't exist.
+pub fn is_kind_missing(error: &Error) -> bool {
+    let (Error::InitialListFailed(error) | Error::WatchStartFailed(error)) = error else { return false };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
 /// Events of the stream that `start` returns. After each failure, it is started again, after a
 /// delay of `backoff`.
 pub(crate) fn restarting<K: Send + 'static>(

@@ -10,6 +10,7 @@ use knative_operator_rules as rules;
 use knative_operator_runtime::backoff::Backoff;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::inventory::InventoryKind;
+use knative_operator_runtime::watch::is_kind_missing;
 use knative_operator_shared::api::fleet::{Placement, Removal, RemovalPolicy};
 use knative_operator_shared::api::{Component, KnativeFleet, KnativeFleetSpec};
 use knative_operator_shared::label::{FLEET, FLEET_VERSION, GROUP};
@@ -178,10 +179,7 @@ impl Store {
                 kind.concerned(key)
             }
             Err(error) => {
-                let is_missing = matches!(&error,
-                    watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-                        if status.code == 404);
-                if kind == Watched::Decisions && is_missing {
+                if kind == Watched::Decisions && is_kind_missing(&error) {
                     if std::mem::take(&mut self.has_decisions) {
                         return Concerned::All;
                     }
