@@ -24,6 +24,7 @@ mod references;
 mod refusals;
 mod remedies;
 mod spoke_role;
+mod time_limits;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
