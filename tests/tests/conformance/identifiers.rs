@@ -148,3 +148,21 @@ fn identifiers_that_users_rely_on_do_not_change() {
     ];
     insta::assert_snapshot!(identifiers.join("\n"));
 }
+
+/// A metric by its name in the source and in what Prometheus reads.
+fn plain(metric: &str) -> String {
+    let name = metric.split('{').next().unwrap_or_default();
+    let name = name.strip_prefix("knative_operator_").unwrap_or(name);
+    let name = name.strip_suffix("_total").unwrap_or(name);
+    name.strip_suffix("_seconds").unwrap_or(name).to_owned()
+}
+
+#[test]
+fn documents_list_all_metrics() {
+    let page = fs::read_to_string(tools::project().join("docs/operate/metrics.md")).unwrap();
+    let cells = page.lines().filter(|line| line.starts_with("| `")).filter_map(|row| row.split(" | ").next());
+    let listed: BTreeSet<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(plain).collect();
+    let sources = sources();
+    let registered: BTreeSet<_> = sources.iter().flat_map(|s| metrics(s)).map(|name| plain(&name)).collect();
+    assert_eq!(registered, listed, "left: in the sources, right: in docs/operate/metrics.md");
+}
