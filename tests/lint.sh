@@ -99,6 +99,12 @@ while read -r name; do
   git grep -q "fn $name(" -- '*.rs' || report "docs/operate/security.md: there is no test $name"
 done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+){2,}`' docs/operate/security.md | tr -d '`' | sort -u)
 
+# What documents for developers name is where their links say: [`Type::function`](/path).
+while read -r file name target; do
+  case $target in *"$name"*) continue ;; esac
+  grep -qw -- "${name##*::}" "$target" 2>/dev/null || report "$file: there is no $name in $target"
+done < <(git grep -oE '\[`[A-Za-z_:]+`\]\(/[^)#]+' -- docs/develop CONTRIBUTING.md | sed -E 's/:\[`/ /; s/`\]\(\// /' | sort -u)
+
 # Links have a target. The site has only documents and images: links to other files are absolute,
 # and docs.sh makes them those of the repository.
 while IFS=: read -r file link; do
