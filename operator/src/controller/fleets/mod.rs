@@ -12,6 +12,7 @@ mod contents;
 mod cost;
 mod duplicates;
 mod gates;
+mod gather;
 mod leave;
 mod observe;
 mod permitted;

@@ -1,15 +1,15 @@
-//! One pass over a fleet: observe, decide, write.
+//! One pass over a fleet: gather, observe, decide, write, publish.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::authorization::fleet_users;
-use knative_operator_rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::content;
-use knative_operator_shared::fleet::stage::{InvalidStages, REMOVAL, Stages};
+use knative_operator_shared::fleet::stage::REMOVAL;
 use knative_operator_shared::label::{CHANGED_BY, FLEET_VERSION, GROUP};
 use serde_json::{Value, json};
 
@@ -17,10 +17,11 @@ use super::clusters::Selections;
 use super::contents::Contents;
 use super::duplicates::{Shared, shared};
 use super::gates::{self, Measuring, StageGates};
-use super::observe::{Children, Observation, lost_child};
+use super::gather::{Gathered, gather};
+use super::observe::{Children, Observation};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, delete_obsolete, of, own_revisions, record, resolved, unreadable, used};
+use super::revisions::{components, delete_obsolete, of, own_revisions, record, resolved, used};
 use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
@@ -81,33 +82,12 @@ async fn pass(
     state.forget_reported(&cx.registry);
     let mut children = Children::of(fleet, &cx.registry);
     state.merge_written(&mut children);
-    if let Some(message) = lost_child(fleet, &cx.registry.unreadable()) {
-        return stop(cx, fleet, state, &message).await;
-    }
-    if let Some(next) = leave::delete(cx, stored, &children, state).await? {
-        return Ok(next);
-    }
-    let stages = match stages_of(stored) {
-        Ok(stages) => stages,
-        Err(invalid) => {
-            state.lose_clusters(uptime());
-            let status = status::invalid(&state.stored_status(fleet), meta.generation, &invalid.to_string(), now());
-            return publish(cx, fleet, state, status).await;
-        }
+    let gathered = match gather(cx, (store, stored), selections, &children, state).await? {
+        ControlFlow::Continue(gathered) => gathered,
+        ControlFlow::Break(next) => return Ok(next),
     };
-    let without_finalizer = withheld::keep_finalizer(cx, fleet).await?;
-    let located = cx.profiles.all().map_err(|error| error.to_string()).and_then(|(versions, all)| {
-        let selected = selections.of(fleet, store, (versions, &all)).map_err(|error| error.to_string())?;
-        Ok((selected, versions, all))
-    });
-    let (selected, profile_versions, all_profiles) = match located {
-        Ok(located) => located,
-        Err(message) => return stop(cx, fleet, state, &message).await,
-    };
-    if let Some(message) = unreadable(store, fleet, &children, &state.stored_status(fleet)) {
-        return stop(cx, fleet, state, &message).await;
-    }
-    state.find_clusters(uptime());
+    let Gathered { stages, withheld: without_finalizer, selected, profiles: all_profiles, versions: profile_versions } =
+        gathered;
     let clusters = &selected.clusters;
     children.add_others(fleet, &selected, &cx.registry);
 
@@ -276,13 +256,6 @@ async fn mark_failed(
     Ok(())
 }
 
-/// Reports with `message` that the clusters are not known. Nothing is written for them.
-async fn stop(cx: &Context, fleet: &KnativeFleet, state: &mut FleetState, message: &str) -> Result<Next, WriteError> {
-    state.lose_clusters(uptime());
-    let status = status::unknown(&state.stored_status(fleet), fleet.metadata.generation, message, now());
-    publish(cx, fleet, state, status).await
-}
-
 /// The user who asked for the rollout in the status `new` of `fleet`, after `old`; `None` if nobody
 /// did, such as for another version in a newer release bundle.
 fn requested_by(fleet: &KnativeFleet, old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Option<String> {
@@ -293,36 +266,6 @@ fn requested_by(fleet: &KnativeFleet, old: &KnativeFleetStatus, new: &KnativeFle
     let is_changed = old.rollout_digest != new.rollout_digest;
     let user = fleet.metadata.annotations.as_ref().and_then(|all| all.get(CHANGED_BY));
     user.filter(|_| is_changed).map(|user| fleet_users::shown(user))
-}
-
-/// Why a fleet can't be rolled out.
-#[derive(Debug, thiserror::Error)]
-enum InvalidFleet {
-    /// This version can't read it; with what that means for its clusters.
-    #[error("{0}")]
-    Unreadable(String),
-    /// It violates rules that a rollout needs.
-    #[error("{}", joined(.0))]
-    Violations(Vec<Violation>),
-    #[error(transparent)]
-    Stages(#[from] InvalidStages),
-}
-
-fn joined(violations: &[Violation]) -> String {
-    violations.iter().map(Violation::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// The stages of a fleet that can be rolled out, or why it can't.
-fn stages_of(stored: &StoredFleet) -> Result<Stages, InvalidFleet> {
-    if let Some(unreadable) = &stored.unreadable {
-        return Err(InvalidFleet::Unreadable(leave::describe(unreadable, &stored.fleet)));
-    }
-    let mut violations = validate_fleet(&stored.fleet, &FleetContext::default());
-    violations.retain(|violation| REQUIRED_OF_FLEETS.contains(&violation.rule));
-    if !violations.is_empty() {
-        return Err(InvalidFleet::Violations(violations));
-    }
-    Ok(Stages::of(&stored.fleet.spec.rollout)?)
 }
 
 fn now() -> Timestamp {
