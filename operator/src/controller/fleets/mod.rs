@@ -2,9 +2,9 @@
 //! approvals, revisions and decisions ([`store`]); resources and ClusterProfiles come from the
 //! supervisor's watches.
 //!
-//! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`], [`duplicates`],
-//! [`permitted`]), decides ([`knative_operator_fleet::decision`]), writes ([`apply`]), measures
-//! ([`gates`]), and publishes the status ([`publish`]).
+//! A pass ([`reconcile`]) gathers what it needs ([`gather`]), observes the clusters of a fleet
+//! ([`observe`], [`duplicates`], [`permitted`]), decides ([`knative_operator_fleet::decision`]),
+//! writes ([`apply`]), measures ([`gates`]), and publishes the status ([`publish`]).
 
 mod apply;
 mod clusters;
