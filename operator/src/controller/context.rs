@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::time::truncate;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -102,7 +103,6 @@ impl Context {
 
     /// `resource` as an owner, since now.
     pub fn owner(&self, resource: &Knative) -> InstallationOwner {
-        let now = Timestamp::now();
-        InstallationOwner::of(resource, &self.hub_identity, now.round(Unit::Second).unwrap_or(now).to_string())
+        InstallationOwner::of(resource, &self.hub_identity, truncate(Timestamp::now()).to_string())
     }
 }

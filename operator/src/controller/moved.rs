@@ -4,10 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use knative_operator_shared::api::{Knative, KnativeStatus};
 use knative_operator_shared::label::{CLUSTER_UID, FORMER_CLUSTERS};
 use knative_operator_shared::reason::Reason;
+use knative_operator_shared::time::truncate;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::{InstallationReport, ReconcileResult};
@@ -98,12 +99,11 @@ pub fn installed(resource: &Knative, now: Option<&str>) -> Installed {
 fn former(resource: &Knative, namespace: &str, status: &KnativeStatus, now: Option<&str>) -> Vec<FormerCluster> {
     let mut all = recorded(status);
     if let Some((uid, version)) = left(resource, status, now) {
-        let time = Timestamp::now();
         all.push(FormerCluster {
             uid: uid.to_owned(),
             version: version.map(str::to_owned),
             namespace: namespace.to_owned(),
-            left: time.round(Unit::Second).unwrap_or(time).to_string(),
+            left: truncate(Timestamp::now()).to_string(),
         });
     }
     all.retain(|cluster| Some(cluster.uid.as_str()) != now);

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use knative_operator_shared::time::truncate;
 use kube::Client;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -175,6 +176,5 @@ pub fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandl
 }
 
 fn now() -> String {
-    let now = Timestamp::now();
-    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+    truncate(Timestamp::now()).to_string()
 }
