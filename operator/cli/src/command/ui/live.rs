@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use knative_operator_shared::time::truncate;
 use kube::Client;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -13,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use knative_operator_overview::follow::Follower;
 use knative_operator_overview::{Overview, Snapshot, overview};
+use knative_operator_shared::time::truncate;
 
 /// Minimum interval of updates.
 const INTERVAL: Duration = Duration::from_millis(100);
