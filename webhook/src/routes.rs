@@ -144,6 +144,11 @@ impl App {
                 if is_denied {
                     // Which clusters there are, and who uses them, is for those who may use them.
                     violations.retain(|violation| violation.rule.id != ONE_TARGET.id);
+                } else if violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id)
+                    && competitors::forget_deleted(&self.live, &self.facts, &request).await
+                {
+                    // Not before: the time that it takes tells who uses a cluster.
+                    violations = validate(&request, &self.facts);
                 }
                 violations.extend(denied);
                 violations.extend(foreground(&request));
@@ -192,11 +197,7 @@ impl App {
         rules: fn(&Request, &ClusterFacts) -> Vec<Violation>,
     ) -> Result<(Request, Vec<Violation>), ReviewError> {
         if !fleet::KINDS.contains(&request.kind.kind.as_str()) {
-            let mut violations = rules(&request, &self.facts);
-            let is_taken = violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id);
-            if is_taken && competitors::forget_deleted(&self.live, &self.facts, &request).await {
-                violations = rules(&request, &self.facts);
-            }
+            let violations = rules(&request, &self.facts);
             return Ok((request, violations));
         }
         let uid = request.uid.clone();
