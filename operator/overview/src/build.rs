@@ -25,7 +25,7 @@ pub const LOCAL: &str = "local";
 
 /// The overview of the hub with the objects in `snapshot`.
 pub fn overview(snapshot: &Snapshot, now: Timestamp) -> Overview {
-    let events = Events::of(snapshot);
+    let events = Events::of(snapshot, now);
     let mut clusters = clusters(snapshot, &events, now);
     let has_fleets = snapshot.all(Watched::Fleets).next().is_some();
     let traits = if has_fleets { properties::all_traits(snapshot) } else { BTreeMap::new() };

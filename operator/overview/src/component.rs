@@ -148,7 +148,7 @@ mod tests {
         let resource = json!({"metadata": {"namespace": "n", "name": "s", "generation": 2}, "spec": {"version": wanted},
             "status": {"observedGeneration": 2, "version": version, "conditions": conditions}});
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        view(Component::Serving, &resource, None, &Events::of(&Snapshot::default()), now)
+        view(Component::Serving, &resource, None, &Events::of(&Snapshot::default(), now), now)
     }
 
     #[test]
@@ -218,8 +218,8 @@ mod tests {
                 |type_: &str| json!({"type": type_, "status": "False", "reason": reason, "message": message});
             let resource = json!({"metadata": {"namespace": "n", "name": "s", "ownerReferences": owners}, "spec": spec,
                 "status": {"conditions": [condition("Ready"), condition(type_)]}});
-            let view =
-                view(Component::Serving, &resource, None, &Events::of(&Snapshot::default()), Timestamp::UNIX_EPOCH);
+            let (snapshot, now) = (Snapshot::default(), Timestamp::UNIX_EPOCH);
+            let view = view(Component::Serving, &resource, None, &Events::of(&snapshot, now), now);
             let text = view.problem.unwrap().remedy.unwrap().text;
             assert!(text.contains(expected), "{text}");
         }
