@@ -95,6 +95,19 @@ fn violated_by_fleet(example: &Example, catalog: &Catalog) -> Vec<String> {
 }
 
 #[test]
+fn only_the_first_unknown_targets_of_patches_are_compared() {
+    let catalog = catalog();
+    let context = RuleContext { catalog: Some(&catalog), ..RuleContext::default() };
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "activater"});
+    let patch = json!({"target": target, "patch": {"type": "merge", "content": "metadata: {labels: {a: b}}"}});
+    let found = validate(&serving(&json!({"spec": {"version": "1.22.1", "patches": vec![patch; 1000]}})), &context);
+    let unknown: Vec<_> = found.iter().filter(|violation| violation.rule.id == "patch-target-unknown").collect();
+    assert_eq!(unknown.len(), 1000);
+    let compared = unknown.iter().filter(|violation| violation.to_string().contains("the nearest Deployment"));
+    assert_eq!(compared.count(), 20);
+}
+
+#[test]
 fn examples_follow_and_violate_their_rule() {
     let catalog = catalog();
     let mut ids = HashSet::new();

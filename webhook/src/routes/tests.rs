@@ -77,3 +77,9 @@ async fn nothing_is_looked_up_for_a_user_without_permission() {
         assert_eq!(requests.load(Ordering::Relaxed), expected, "{response}");
     }
 }
+
+#[test]
+fn log_of_a_request_is_bounded() {
+    assert_eq!(logged("spec: is wrong"), "spec: is wrong");
+    assert!(logged(&"spec: is wrong; ".repeat(100_000)).len() <= MAX_LOGGED);
+}
