@@ -92,3 +92,17 @@ fn columns() -> Value {
         column("Age", "date", ".metadata.creationTimestamp"),
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::placement::MAX_NAMESPACES;
+
+    #[test]
+    fn namespaces_of_a_placement_are_limited() {
+        let [fleet, _] = definitions();
+        let placement =
+            &fleet["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["placement"];
+        assert_eq!(placement["properties"]["namespaces"]["maxItems"], json!(MAX_NAMESPACES));
+    }
+}

@@ -15,6 +15,7 @@ use knative_operator_runtime::json_response::json_response;
 use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
+use knative_operator_shared::text::clip;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -39,6 +40,8 @@ use crate::turns::Turns;
 /// Maximum number of reviews in progress. Each takes a fraction of a millisecond, so another
 /// replica answers sooner than this one.
 const MAX_REVIEWS: usize = 512;
+/// Maximum length of a text of a request in the log, in bytes.
+const MAX_LOGGED: usize = 4096;
 
 /// Answers reviews.
 #[derive(Clone)]
@@ -108,7 +111,7 @@ impl App {
                 match self.decide(webhook, &body, has_capacity).await {
                     Ok(review) => json_response(StatusCode::OK, &review),
                     Err(error) => {
-                        tracing::warn!(%error, "received an invalid review");
+                        tracing::warn!(error = logged(&error.to_string()), "received an invalid review");
                         self.metrics.count_invalid(webhook);
                         match Review::refuse_unanswered(&error) {
                             Some(review) => json_response(StatusCode::OK, &review),
@@ -144,6 +147,11 @@ impl App {
                 if is_denied {
                     // Which clusters there are, and who uses them, is for those who may use them.
                     violations.retain(|violation| violation.rule.id != ONE_TARGET.id);
+                } else if violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id)
+                    && competitors::forget_deleted(&self.live, &self.facts, &request).await
+                {
+                    // Not before: the time that it takes tells who uses a cluster.
+                    violations = validate(&request, &self.facts);
                 }
                 violations.extend(denied);
                 violations.extend(foreground(&request));
@@ -192,11 +200,7 @@ impl App {
         rules: fn(&Request, &ClusterFacts) -> Vec<Violation>,
     ) -> Result<(Request, Vec<Violation>), ReviewError> {
         if !fleet::KINDS.contains(&request.kind.kind.as_str()) {
-            let mut violations = rules(&request, &self.facts);
-            let is_taken = violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id);
-            if is_taken && competitors::forget_deleted(&self.live, &self.facts, &request).await {
-                violations = rules(&request, &self.facts);
-            }
+            let violations = rules(&request, &self.facts);
             return Ok((request, violations));
         }
         let uid = request.uid.clone();
@@ -257,13 +261,12 @@ impl App {
         match (errors.first(), violations.first()) {
             (Some(first), _) => {
                 self.count(webhook, request, Outcome::Refused, first.rule.id);
-                let messages = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                 tracing::info!(
-                    kind = request.kind.kind,
-                    operation = request.operation,
-                    namespace = request.namespace,
-                    name = request.name,
-                    violations = messages,
+                    kind = logged(&request.kind.kind),
+                    operation = logged(&request.operation),
+                    namespace = logged(&request.namespace),
+                    name = logged(&request.name),
+                    violations = logged(&errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
                     "refused"
                 );
             }
@@ -280,6 +283,11 @@ impl App {
         let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
         self.metrics.count_review(webhook, kind, operation, outcome, rule);
     }
+}
+
+/// `text` as it is logged. It may be as long as a request, and users can send many.
+fn logged(text: &str) -> String {
+    clip(text, MAX_LOGGED)
 }
 
 #[cfg(test)]

@@ -144,7 +144,6 @@ fn topic_of_fleet(event: &EventView) -> Topic {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::super::snapshot::{Snapshot, Watched};
@@ -167,7 +166,7 @@ mod tests {
                 "spec": {"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.23.0"}}}, "status": status}),
         );
         events.into_iter().for_each(|event| snapshot.set(Watched::Events, event));
-        super::super::build::overview(&snapshot, Timestamp::UNIX_EPOCH)
+        super::super::build::overview(&snapshot, "2026-02-01T00:00:00Z".parse().unwrap())
     }
 
     #[test]

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-use knative_operator_rules as rules;
 use knative_operator_shared::api::fleet::{ClusterAttention, Template};
 use knative_operator_shared::api::{ClusterProfileReference, Component, Condition, KnativeFleet};
 use knative_operator_shared::fleet::placement::{decided, selected};
-use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::FLEET;
 use serde_json::Value;
@@ -16,7 +14,7 @@ use super::component::{self, conditions};
 use super::events::Events;
 use super::model::{AttentionView, ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
 use super::names::Names;
-use super::properties;
+use super::properties::{self, AllTraits};
 use super::remedy;
 use super::remedy_row::Remedy;
 use super::snapshot::{Key, Snapshot, Watched};
@@ -27,11 +25,13 @@ pub const LOCAL: &str = "local";
 
 /// The overview of the hub with the objects in `snapshot`.
 pub fn overview(snapshot: &Snapshot, now: Timestamp) -> Overview {
-    let events = Events::of(snapshot);
+    let events = Events::of(snapshot, now);
     let mut clusters = clusters(snapshot, &events, now);
+    let has_fleets = snapshot.all(Watched::Fleets).next().is_some();
+    let traits = if has_fleets { properties::all_traits(snapshot) } else { BTreeMap::new() };
     let fleets: Vec<FleetView> = snapshot
         .all(Watched::Fleets)
-        .map(|(key, fleet)| fleet_view(snapshot, key, fleet, &events, &clusters))
+        .map(|(key, fleet)| fleet_view(snapshot, key, fleet, &events, (&clusters, &traits)))
         .collect();
     for fleet in &fleets {
         let name = format!("{}/{}", fleet.namespace, fleet.name);
@@ -62,10 +62,10 @@ pub fn overview(snapshot: &Snapshot, now: Timestamp) -> Overview {
 fn clusters(snapshot: &Snapshot, events: &Events<'_>, now: Timestamp) -> BTreeMap<String, ClusterView> {
     let mut clusters: BTreeMap<String, ClusterView> = BTreeMap::new();
     for (component, kind) in Component::ALL.into_iter().zip([Watched::Servings, Watched::Eventings]) {
-        for (_, resource) in snapshot.all(kind) {
+        for (key, resource) in snapshot.all(kind) {
             let id = target(resource);
             let cluster = clusters.entry(id.clone()).or_insert_with(|| cluster(snapshot, &id));
-            let view = component::view(component, resource, events, now);
+            let view = component::view(component, resource, snapshot.note(kind, key), events, now);
             if cluster.components.is_empty() || view.state > cluster.state {
                 cluster.state = view.state;
             }
@@ -125,11 +125,12 @@ fn connection(id: &str, component: &ComponentView) -> Option<ConnectionView> {
 
 fn fleet_view(
     snapshot: &Snapshot,
-    (namespace, name): &Key,
+    key: &Key,
     object: &Value,
     events: &Events<'_>,
-    clusters: &BTreeMap<String, ClusterView>,
+    (clusters, traits): (&BTreeMap<String, ClusterView>, &AllTraits),
 ) -> FleetView {
+    let (namespace, name) = key;
     let conditions = conditions(object);
     let is_true = |type_: &str| conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
     let is_current = object.pointer("/status/observedGeneration") == object.pointer("/metadata/generation");
@@ -137,10 +138,10 @@ fn fleet_view(
     let found = found.flatten();
     let field = |name: &str| headline.and_then(|c| if name == "reason" { c.reason.clone() } else { c.message.clone() });
     let (reason, message) = (field("reason").unwrap_or_default(), field("message").unwrap_or_default());
-    let fleet = rules::parse_fleet(object).ok();
-    let status = fleet.as_ref().and_then(|fleet| fleet.status.clone()).unwrap_or_default();
+    let fleet = snapshot.fleet(key);
+    let status = fleet.and_then(|fleet| fleet.status.clone()).unwrap_or_default();
     let names = Names { kind: "knativefleets", name, namespace, ..Names::default() };
-    let mut members = fleet.as_ref().map(|fleet| members(snapshot, fleet, clusters)).unwrap_or_default();
+    let mut members = fleet.map(|fleet| members(snapshot, fleet, clusters, traits)).unwrap_or_default();
     let stages = status.stages.iter().map(|stage| StageView {
         name: stage.name.clone(),
         state: status.shown_state(stage),
@@ -171,7 +172,7 @@ fn fleet_view(
         paused: is_true("Paused"),
         current_revision: status.current_revision.clone(),
         update_revision: status.update_revision.clone(),
-        versions: fleet.as_ref().map(versions).unwrap_or_default(),
+        versions: fleet.map(versions).unwrap_or_default(),
         rollouts: status.rollouts.clone(),
         stages: stages.collect(),
         attention: attention.collect(),
@@ -238,16 +239,10 @@ fn members(
     snapshot: &Snapshot,
     fleet: &KnativeFleet,
     clusters: &BTreeMap<String, ClusterView>,
+    traits: &AllTraits,
 ) -> HashMap<String, Vec<String>> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{}", fleet.metadata.name.as_deref().unwrap_or_default());
-    let traits: BTreeMap<ClusterProfileReference, Traits<'static>> = snapshot
-        .all(Watched::Profiles)
-        .map(|((namespace, name), profile)| {
-            let reference = ClusterProfileReference { name: name.clone(), namespace: namespace.clone() };
-            (reference, properties::traits(profile))
-        })
-        .collect();
     let placement = &fleet.spec.placement;
     let selected = if let Some(decision) = &placement.decision {
         let slices = snapshot.all(Watched::Decisions).map(|(_, slice)| slice.as_ref());

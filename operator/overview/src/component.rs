@@ -1,7 +1,6 @@
 //! State of a component, from its resource.
 
 use jiff::Timestamp;
-use knative_operator_rules::{parse, unused_ingress};
 use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{
     DEPENDENTS, DEPLOYMENTS_AVAILABLE, INSTALL_SUCCEEDED, READY, TARGET_CLUSTER_RESOLVED,
@@ -21,8 +20,14 @@ pub fn conditions(object: &Value) -> Vec<Condition> {
     serde_json::from_value(stored).unwrap_or_default()
 }
 
-/// The view of `resource`.
-pub fn view(component: Component, resource: &Value, events: &Events<'_>, now: Timestamp) -> ComponentView {
+/// The view of `resource`, with this `note`.
+pub fn view(
+    component: Component,
+    resource: &Value,
+    note: Option<&str>,
+    events: &Events<'_>,
+    now: Timestamp,
+) -> ComponentView {
     let (namespace, name) = (text(resource, "/metadata/namespace"), text(resource, "/metadata/name"));
     let conditions = conditions(resource);
     let ready = conditions.iter().find(|condition| condition.type_ == READY);
@@ -54,18 +59,10 @@ pub fn view(component: Component, resource: &Value, events: &Events<'_>, now: Ti
         version: installed,
         since: changed.or(ready).and_then(|condition| condition.last_transition_time.clone()),
         problem: problem.filter(|_| state != State::Ready),
-        notes: notes(component, resource),
+        notes: note.map(str::to_owned).into_iter().collect(),
         events: events.about((component.kind(), namespace, name)),
         conditions,
     }
-}
-
-/// What works in `resource`, but probably not as its author expects.
-fn notes(component: Component, resource: &Value) -> Vec<String> {
-    // Few resources have an ingress without a class; the others need not be parsed.
-    let has_ingress = resource.pointer("/spec/ingress").is_some();
-    let parsed = has_ingress.then(|| parse(component, resource).ok()).flatten();
-    parsed.as_ref().and_then(unused_ingress).map(|unused| unused.to_string()).into_iter().collect()
 }
 
 /// The first condition that is not True, in the order in which a reconcile reaches them, of the
@@ -151,7 +148,7 @@ mod tests {
         let resource = json!({"metadata": {"namespace": "n", "name": "s", "generation": 2}, "spec": {"version": wanted},
             "status": {"observedGeneration": 2, "version": version, "conditions": conditions}});
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        view(Component::Serving, &resource, &Events::of(&Snapshot::default()), now)
+        view(Component::Serving, &resource, None, &Events::of(&Snapshot::default(), now), now)
     }
 
     #[test]
@@ -190,22 +187,6 @@ mod tests {
     }
 
     #[test]
-    fn ingress_that_no_service_uses_is_noted() {
-        let notes = |component, spec: Value| {
-            let resource = json!({"metadata": {"namespace": "n", "name": "s"}, "spec": spec});
-            view(component, &resource, &Events::of(&Snapshot::default()), Timestamp::UNIX_EPOCH).notes
-        };
-        let kourier = json!({"ingress": {"kourier": {"enabled": true}}});
-        let found = notes(Component::Serving, kourier.clone());
-        assert!(found.len() == 1 && found[0].contains("no Service uses kourier"), "{found:?}");
-        assert!(notes(Component::Serving, json!({})).is_empty());
-        // Neither does a spec that can't be read keep the rest from being shown.
-        for (component, spec) in [(Component::Eventing, kourier), (Component::Serving, json!({"ingress": "kourier"}))] {
-            assert!(notes(component, spec).is_empty());
-        }
-    }
-
-    #[test]
     fn target_version_is_the_one_that_is_not_installed() {
         for (version, wanted, expected) in [
             ("1.22.0", "1.23.1", Some("1.23.1")),
@@ -237,7 +218,8 @@ mod tests {
                 |type_: &str| json!({"type": type_, "status": "False", "reason": reason, "message": message});
             let resource = json!({"metadata": {"namespace": "n", "name": "s", "ownerReferences": owners}, "spec": spec,
                 "status": {"conditions": [condition("Ready"), condition(type_)]}});
-            let view = view(Component::Serving, &resource, &Events::of(&Snapshot::default()), Timestamp::UNIX_EPOCH);
+            let (snapshot, now) = (Snapshot::default(), Timestamp::UNIX_EPOCH);
+            let view = view(Component::Serving, &resource, None, &Events::of(&snapshot, now), now);
             let text = view.problem.unwrap().remedy.unwrap().text;
             assert!(text.contains(expected), "{text}");
         }

@@ -13,6 +13,7 @@ pub mod fleet_remedy;
 pub mod follow;
 pub mod model;
 pub mod names;
+pub mod parsed;
 pub mod preflight_remedy;
 pub mod properties;
 pub mod rejections;
@@ -21,6 +22,7 @@ pub mod remedy_row;
 pub mod snapshot;
 pub mod stalled;
 pub mod unresolved;
+pub mod watched;
 pub mod workload_remedy;
 
 pub use advice::Advice;

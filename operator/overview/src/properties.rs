@@ -3,14 +3,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use knative_operator_rules as rules;
-use knative_operator_shared::api::Properties;
+use knative_operator_shared::api::{ClusterProfileReference, Properties};
 use knative_operator_shared::fleet::selector::{Traits, selected_properties};
 use serde_json::Value;
 
 use super::model::ClusterView;
-use super::snapshot::{Snapshot, Watched};
+use super::snapshot::{Key, Snapshot, Watched};
 
 /// What selectors look at in `profile`, a ClusterProfile.
 pub fn traits(profile: &Value) -> Traits<'static> {
@@ -23,9 +23,20 @@ pub fn traits(profile: &Value) -> Traits<'static> {
     }
 }
 
+/// What selectors look at in each ClusterProfile.
+pub type AllTraits = BTreeMap<ClusterProfileReference, Traits<'static>>;
+
+/// What selectors look at in the ClusterProfiles in `snapshot`.
+pub fn all_traits(snapshot: &Snapshot) -> AllTraits {
+    let of = |((namespace, name), profile): (&Key, &Arc<Value>)| {
+        (ClusterProfileReference { name: name.clone(), namespace: namespace.clone() }, traits(profile))
+    };
+    snapshot.all(Watched::Profiles).map(of).collect()
+}
+
 /// Adds those of the ClusterProfiles in `snapshot` to `clusters`.
 pub fn add(snapshot: &Snapshot, clusters: &mut BTreeMap<String, ClusterView>) {
-    let fleets = snapshot.all(Watched::Fleets).filter_map(|(_, fleet)| rules::parse_fleet(fleet).ok());
+    let fleets = snapshot.all(Watched::Fleets).filter_map(|(key, _)| snapshot.fleet(key));
     let mut selected: BTreeSet<String> = BTreeSet::new();
     fleets.for_each(|fleet| selected.extend(selected_properties(&fleet.spec).into_iter().map(str::to_owned)));
     if selected.is_empty() {

@@ -4,63 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use knative_operator_runtime::error_text;
-use knative_operator_runtime::inventory::InventoryKind;
-use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use knative_operator_shared::api::KnativeFleet;
+use kube::core::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
-/// The kinds that an overview needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Watched {
-    /// KnativeServings.
-    Servings,
-    /// KnativeEventings.
-    Eventings,
-    /// KnativeFleets.
-    Fleets,
-    /// ClusterProfiles.
-    Profiles,
-    /// PlacementDecisions.
-    Decisions,
-    /// Events of the operator.
-    Events,
-}
-
-impl Watched {
-    /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Servings, Self::Eventings, Self::Fleets, Self::Profiles, Self::Decisions, Self::Events];
-
-    /// Kind and resource name. ClusterProfiles and PlacementDecisions may be served in another
-    /// version: see [`Self::inventory`].
-    pub fn resource(self) -> ApiResource {
-        let (group, version, kind, plural) = match self {
-            Self::Servings => (GROUP, VERSION, "KnativeServing", "knativeservings"),
-            Self::Eventings => (GROUP, VERSION, "KnativeEventing", "knativeeventings"),
-            Self::Fleets => (GROUP, FLEET_VERSION, "KnativeFleet", "knativefleets"),
-            Self::Profiles => return InventoryKind::ClusterProfile.newest(),
-            Self::Decisions => return InventoryKind::PlacementDecision.newest(),
-            Self::Events => ("", "v1", "Event", "events"),
-        };
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
-    }
-
-    /// Whether a hub may lack the kind.
-    pub fn is_optional(self) -> bool {
-        matches!(self, Self::Fleets | Self::Profiles | Self::Decisions)
-    }
-
-    /// The kind of the Cluster Inventory API that it is. It is looked at in all namespaces: other
-    /// namespaces than those of the resources have it.
-    pub fn inventory(self) -> Option<InventoryKind> {
-        match self {
-            Self::Profiles => Some(InventoryKind::ClusterProfile),
-            Self::Decisions => Some(InventoryKind::PlacementDecision),
-            _ => None,
-        }
-    }
-}
+use super::parsed::Parsed;
+pub use super::watched::Watched;
 
 /// Namespace and name.
 pub type Key = (String, String);
@@ -68,11 +18,18 @@ pub type Key = (String, String);
 /// The objects of a hub.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    objects: BTreeMap<Watched, BTreeMap<Key, Arc<Value>>>,
+    objects: BTreeMap<Watched, BTreeMap<Key, Stored>>,
     /// Why a kind can't be read.
     errors: BTreeMap<Watched, String>,
     listed: HashSet<Watched>,
     listing: BTreeMap<Watched, HashSet<Key>>,
+}
+
+/// An object, and what is parsed of it.
+#[derive(Clone, Debug)]
+struct Stored {
+    object: Arc<Value>,
+    parsed: Parsed,
 }
 
 /// What an event changed.
@@ -94,12 +51,22 @@ impl Snapshot {
 
     /// The objects of `kind`.
     pub fn all(&self, kind: Watched) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
-        self.objects.get(&kind).into_iter().flatten()
+        self.objects.get(&kind).into_iter().flatten().map(|(key, stored)| (key, &stored.object))
     }
 
     /// The object of `kind` with `key`.
     pub fn get(&self, kind: Watched, key: &Key) -> Option<&Arc<Value>> {
-        self.objects.get(&kind)?.get(key)
+        self.objects.get(&kind)?.get(key).map(|stored| &stored.object)
+    }
+
+    /// The note about the resource of `kind` with `key`.
+    pub fn note(&self, kind: Watched, key: &Key) -> Option<&str> {
+        self.objects.get(&kind)?.get(key)?.parsed.note.as_deref()
+    }
+
+    /// The fleet with `key`, if it can be read.
+    pub fn fleet(&self, key: &Key) -> Option<&KnativeFleet> {
+        self.objects.get(&Watched::Fleets)?.get(key)?.parsed.fleet.as_deref()
     }
 
     /// What can't be read, and why.
@@ -111,7 +78,8 @@ impl Snapshot {
     pub fn set(&mut self, kind: Watched, object: Value) {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
-        self.objects.entry(kind).or_default().insert(key, Arc::new(object));
+        let parsed = Parsed::of(kind, &object);
+        self.objects.entry(kind).or_default().insert(key, Stored { object: Arc::new(object), parsed });
     }
 
     /// Records `event` about `kind`.
@@ -167,5 +135,36 @@ impl Snapshot {
         self.objects.remove(&kind);
         self.listed.insert(kind);
         Recorded::Changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn object_is_parsed_again_when_it_changes() {
+        let key = ("n".to_owned(), "s".to_owned());
+        let object = |spec: Value| json!({"metadata": {"namespace": "n", "name": "s"}, "spec": spec});
+        let mut snapshot = Snapshot::default();
+        snapshot.set(Watched::Servings, object(json!({"ingress": {"kourier": {"enabled": true}}})));
+        let note = |snapshot: &Snapshot| snapshot.note(Watched::Servings, &key).map(str::to_owned);
+        assert!(note(&snapshot).unwrap().contains("no Service uses kourier"));
+        assert_eq!(snapshot.note(Watched::Eventings, &key), None);
+        snapshot.set(Watched::Servings, object(json!({"ingress": {"istio": {"enabled": true}}})));
+        assert_eq!(note(&snapshot), None);
+
+        let placement = json!({"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.23.0"}}});
+        let mut fleet = object(placement);
+        (fleet["apiVersion"], fleet["kind"]) = (json!("operator.knative.dev/v1alpha1"), json!("KnativeFleet"));
+        snapshot.set(Watched::Fleets, fleet.clone());
+        assert!(snapshot.fleet(&key).is_some_and(|fleet| fleet.spec.serving.is_some()));
+        // A copy for another tab shares it.
+        assert!(std::ptr::eq(snapshot.fleet(&key).unwrap(), snapshot.clone().fleet(&key).unwrap()));
+        fleet["spec"] = json!("unreadable");
+        snapshot.set(Watched::Fleets, fleet);
+        assert!(snapshot.fleet(&key).is_none());
     }
 }

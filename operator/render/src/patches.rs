@@ -84,7 +84,7 @@ fn find(
     if let Some(&(_, index)) = deleted.iter().find(|(object, _)| candidate(object).matches(target)) {
         return Err(target::deleted_by(index));
     }
-    target::find(target, &objects.iter().map(candidate).collect::<Vec<_>>())
+    target::find(target, &objects.iter().map(candidate).collect::<Vec<_>>(), true)
 }
 
 fn candidate(object: &CompactObject) -> Candidate<'_> {

@@ -28,7 +28,8 @@ pub fn warn_of_ignored_overrides(
         if let Some(unused) = unused_ingress(resource) {
             cx.events.warning(resource, "IngressUnused", unused.to_string());
         }
-        let unmatched = knative_operator_render::names(release.objects()).unmatched(resource);
+        let unmatched = || knative_operator_render::names(release.objects()).unmatched(resource);
+        let unmatched = tokio::task::block_in_place(unmatched);
         for warning in release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)) {
             cx.events.warning(resource, "OverrideIgnored", warning);
         }

@@ -77,10 +77,16 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             };
             remove_finalizer(cx, resource, publish_event).await
         }
-        Ok(Deleted::NotYet) => Requeue::After(USERS_CHECK_INTERVAL),
-        Ok(Deleted::Some) => {
+        Ok(Deleted::NotYet(what)) => {
+            publish_progress(cx, resource, state, what, Requeue::After(USERS_CHECK_INTERVAL)).await
+        }
+        Ok(Deleted::Some(what)) => {
             state.idle_checks += 1;
-            Requeue::After(CHECKS.exact(state.idle_checks))
+            let requeue = Requeue::After(CHECKS.exact(state.idle_checks));
+            match what {
+                Some(what) => publish_progress(cx, resource, state, what, requeue).await,
+                None => requeue,
+            }
         }
         Err(DeletionError::Unresolved(failure)) => {
             state.suspect = true;
@@ -162,10 +168,10 @@ enum Deleted {
     All,
     /// Nothing is left of what was found; for people.
     Found(String),
-    /// Objects are left to delete.
-    Some,
-    /// Nothing is deleted before the objects of users are gone.
-    NotYet,
+    /// Objects are left to delete; what the deletion waits for.
+    Some(Option<String>),
+    /// Nothing is deleted before the objects of users are gone; which.
+    NotYet(String),
     /// The installation is not that of the resource.
     Nothing,
     /// The installation stays on the cluster; for people.
@@ -232,8 +238,7 @@ async fn delete_installation(
             return Err(DeletionError::Failed(why));
         }
         if !of_users.is_empty() && orphan::waits(resource) {
-            publish_progress(cx, resource, state, format!("the objects of users: {of_users} to be deleted")).await;
-            return Ok(Deleted::NotYet);
+            return Ok(Deleted::NotYet(format!("the objects of users: {of_users} to be deleted")));
         }
         if !of_users.is_empty() {
             let note = format!(
@@ -249,7 +254,7 @@ async fn delete_installation(
         }
         state.remaining = Some(inventory);
     }
-    let Some(inventory) = &mut state.remaining else { return Ok(Deleted::Some) };
+    let Some(inventory) = &mut state.remaining else { return Ok(Deleted::Some(None)) };
     let before = inventory.entries.len();
     let removed = unlabeled::delete_last_phase(cx, resource, &cluster.client, &proof, inventory).await;
     apply_events::publish_left(cx, resource, &removed.left);
@@ -266,33 +271,25 @@ async fn delete_installation(
         let more = and_more(left.saturating_sub(named.len()));
         let drains = draining::describe(&mut state.draining, &cluster.client, &removed.remaining).await;
         let drains = drains.map(|pods| format!(": {pods}")).unwrap_or_default();
-        publish_progress(cx, resource, state, format!("{}{more} to be deleted{drains}", named.join(", "))).await;
-        return Ok(Deleted::Some);
+        return Ok(Deleted::Some(Some(format!("{}{more} to be deleted{drains}", named.join(", ")))));
     }
     if let Some(why) = state.excess.take() {
         return Err(DeletionError::Failed(format!("{why}; those found first are deleted")));
     }
     // The namespace goes first, and the anchor with it: until then, no other resource installs.
     if let Some(left) = store.delete_namespace(&cluster.client, &proof).await? {
-        publish_progress(cx, resource, state, format!("{left} to be deleted")).await;
-        return Ok(Deleted::Some);
+        return Ok(Deleted::Some(Some(format!("{left} to be deleted"))));
     }
     if let Some(stored) = &stored {
         match store.delete(&cluster.client, &stored.anchor).await {
             // Somebody else wrote it.
-            Err(error) if error.is_conflict() => return Ok(Deleted::Some),
+            Err(error) if error.is_conflict() => return Ok(Deleted::Some(None)),
             deleted => deleted?,
         }
         let left = store.load(&cluster.client).await?;
         if let Some(finalizers) = left.and_then(|left| left.terminating) {
-            publish_progress(
-                cx,
-                resource,
-                state,
-                format!("{} with the finalizers {finalizers} to be deleted", store.id()),
-            )
-            .await;
-            return Ok(Deleted::Some);
+            let what = format!("{} with the finalizers {finalizers} to be deleted", store.id());
+            return Ok(Deleted::Some(Some(what)));
         }
     }
     report_former(cx, resource, &cluster);
@@ -372,11 +369,17 @@ fn report_former(cx: &Context, resource: &Knative, cluster: &Cluster) {
     }
 }
 
-/// Publishes what the deletion waits for.
-async fn publish_progress(cx: &Context, resource: &Knative, state: &mut ReconcilerState, what: String) {
+/// Publishes that the deletion waits for `what`.
+async fn publish_progress(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    what: String,
+    requeue: Requeue,
+) -> Requeue {
     let mut states = conditions::stored(&state.status(resource).conditions);
     states.resolved = State::True;
     states.installed = State::unknown_because("Uninstalling", format!("Waiting for {what}"));
     states.available = State::unknown_because("Uninstalling", "being uninstalled");
-    status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
+    publish_states(cx, resource, state, states, requeue).await
 }

@@ -1,7 +1,5 @@
 //! The inventory of an installation of the Go operator, which keeps none.
 
-use std::sync::Arc;
-
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 
@@ -33,9 +31,9 @@ pub async fn go_operator_inventory(cx: &Context, resource: &Knative) -> Result<I
         ReleaseError::File { .. } => GoInventoryError::Unread(error.to_string()),
         _ => unavailable(error.to_string()),
     })?;
-    let objects = knative_operator_render::objects(resource, &version, release.objects(), &cx.settings);
+    let rendered = cx.rendered.get(resource, &version, &release, &cx.settings);
     let mut inventory = Inventory::default();
-    let plan = Plan::new(Arc::new(objects.map_err(|e| unavailable(e.to_string()))?), &Owner::of(resource, ""));
+    let plan = Plan::new(rendered.map_err(|e| unavailable(e.to_string()))?, &Owner::of(resource, ""));
     inventory.add(plan.items().iter());
     Ok(inventory)
 }

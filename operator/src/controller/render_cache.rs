@@ -21,9 +21,11 @@ struct CacheKey {
     spec: [u8; 32],
 }
 
-/// Rendered objects, with their release. Locked while they are rendered, so that concurrent callers
-/// share the result.
-type Slot = Arc<Mutex<Option<(Release, Weak<Rendered>)>>>;
+/// Rendered objects, with their release.
+type Rendering = Option<(Release, Weak<Rendered>)>;
+
+/// Locked while the objects are rendered, so that concurrent callers share the result.
+type Slot = Arc<Mutex<Rendering>>;
 
 /// Rendered objects that are in use. Renderings of different specs don't wait for each other.
 #[derive(Debug, Default)]
@@ -39,16 +41,24 @@ impl RenderCache {
         settings: &Settings,
     ) -> Result<Arc<Rendered>, RenderError> {
         let slot = self.slot(cache_key(resource, version));
-        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, rendered)) = &*known
-            && of.is_same(release)
-            && let Some(rendered) = rendered.upgrade()
-        {
+        let in_use = |known: &Rendering| {
+            let (of, rendered) = known.as_ref()?;
+            rendered.upgrade().filter(|_| of.is_same(release))
+        };
+        if let Some(rendered) = slot.try_lock().ok().and_then(|known| in_use(&known)) {
             return Ok(rendered);
         }
-        let rendered = Arc::new(knative_operator_render::objects(resource, version, release.objects(), settings)?);
-        *known = Some((release.clone(), Arc::downgrade(&rendered)));
-        Ok(rendered)
+        // A spec with many patches takes long. Another thread does the other work of this worker,
+        // such as the renewal of Leases, meanwhile.
+        tokio::task::block_in_place(|| {
+            let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(rendered) = in_use(&known) {
+                return Ok(rendered);
+            }
+            let rendered = Arc::new(knative_operator_render::objects(resource, version, release.objects(), settings)?);
+            *known = Some((release.clone(), Arc::downgrade(&rendered)));
+            Ok(rendered)
+        })
     }
 
     fn slot(&self, key: CacheKey) -> Slot {
@@ -86,7 +96,34 @@ fn cache_key(resource: &Knative, version: &Version) -> CacheKey {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn rendering_keeps_no_worker_from_other_work() {
+        let resource: Knative = Knative::Serving(
+            serde_json::from_value(json!({"apiVersion": "operator.knative.dev/v1beta1",
+            "kind": "KnativeServing", "metadata": {"namespace": "n", "name": "s"}, "spec": {}}))
+            .unwrap(),
+        );
+        let version: Version = "1.22.0".parse().unwrap();
+        let (cache, (done, is_done)) = (Arc::new(RenderCache::default()), mpsc::channel());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let slot = cache.slot(cache_key(&resource, &version));
+        let rendering = slot.lock().unwrap();
+        let of_cache = Arc::clone(&cache);
+        let waiting = runtime
+            .spawn(async move { of_cache.get(&resource, &version, &Release::default(), &Settings::default()).is_ok() });
+        // The only worker takes this task after the one before.
+        runtime.spawn(async move { done.send(()) });
+        is_done.recv_timeout(Duration::from_secs(30)).expect("the worker waits for the rendering");
+        drop(rendering);
+        runtime.block_on(waiting).unwrap();
+    }
 
     #[test]
     fn renderings_of_different_specs_do_not_wait_for_each_other() {

@@ -46,7 +46,7 @@ const MAX_LAG: Duration = Duration::from_secs(2);
 
 /// Result of a status update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusWrite {
+enum StatusWrite {
     /// The status is up to date.
     Done,
     /// The write failed: try again.
@@ -87,6 +87,12 @@ pub async fn publish_update(
 ) -> Requeue {
     let written = publish(cx, resource, state, update).await;
     let settles_in = stalled::component_settles_in(&state.status(resource).conditions, Timestamp::now());
+    due(written, requeue, settles_in)
+}
+
+/// When the next reconcile is due, which would be `requeue` if the status was `written` and nothing
+/// settled later.
+fn due(written: StatusWrite, requeue: Requeue, settles_in: Option<Duration>) -> Requeue {
     let requeue = match (requeue, settles_in) {
         (Requeue::AwaitChange, Some(rest)) => Requeue::After(rest),
         (Requeue::After(delay), Some(rest)) => Requeue::After(delay.min(rest)),
@@ -106,13 +112,8 @@ pub async fn publish_update(
 }
 
 /// Publishes `update` in metrics, in the status if it changed, and as an event for each changed
-/// condition.
-pub async fn publish(
-    cx: &Context,
-    resource: &Knative,
-    state: &mut ReconcilerState,
-    update: &StatusUpdate,
-) -> StatusWrite {
+/// condition. [`publish_update`] sees to it that what is not written now is written soon.
+async fn publish(cx: &Context, resource: &Knative, state: &mut ReconcilerState, update: &StatusUpdate) -> StatusWrite {
     // What is true of this one is not true of a resource that was created again with its name.
     if cx.registry.has_successor(resource) {
         return StatusWrite::Done;
@@ -272,5 +273,24 @@ fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_that_is_not_written_now_is_written_when_that_is_due() {
+        let (soon, late) = (Duration::from_millis(250), Duration::from_secs(10));
+        for written in [StatusWrite::Debounced(soon), StatusWrite::Throttled(soon)] {
+            for requeue in [Requeue::After(late), Requeue::AwaitChange] {
+                assert_eq!(due(written, requeue, None), Requeue::After(soon), "{written:?} {requeue:?}");
+            }
+            assert_eq!(due(written, Requeue::Done, None), Requeue::Done);
+        }
+        assert_eq!(due(StatusWrite::Debounced(late), Requeue::After(soon), None), Requeue::After(soon));
+        assert_eq!(due(StatusWrite::Done, Requeue::After(late), Some(soon)), Requeue::After(soon));
+        assert_eq!(due(StatusWrite::Failed, Requeue::AwaitChange, None), Requeue::Retry);
     }
 }

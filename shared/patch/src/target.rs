@@ -34,10 +34,13 @@ impl Candidate<'_> {
 ///
 /// # Errors
 ///
-/// If none or several match, with the nearest object or the namespaces.
-pub fn find(target: &PatchTarget, candidates: &[Candidate<'_>]) -> Result<usize, PatchError> {
+/// If none or several match, with the namespaces or, if it `compares` names, with the nearest
+/// object. Comparing takes far longer than the rest.
+pub fn find(target: &PatchTarget, candidates: &[Candidate<'_>], compares: bool) -> Result<usize, PatchError> {
     let mut matching = candidates.iter().enumerate().filter(|(_, candidate)| candidate.matches(target));
-    let Some((position, first)) = matching.next() else { return Err(PatchError::target(no_match(target, candidates))) };
+    let Some((position, first)) = matching.next() else {
+        return Err(PatchError::target(no_match(target, candidates, compares)));
+    };
     let mut namespaces: Vec<&str> =
         matching.filter_map(|(_, other)| other.namespace).filter(|other| first.namespace != Some(other)).collect();
     if namespaces.is_empty() {
@@ -57,8 +60,8 @@ pub fn deleted_by(index: usize) -> PatchError {
     PatchError::target(format!("spec.patches[{index}] deletes the object; remove one of the two patches"))
 }
 
-/// Why no object matches, with the nearest one.
-fn no_match(target: &PatchTarget, candidates: &[Candidate<'_>]) -> String {
+/// Why no object matches, with the nearest one if it `compares` names.
+fn no_match(target: &PatchTarget, candidates: &[Candidate<'_>], compares: bool) -> String {
     let PatchTarget { api_version, kind, name, .. } = target;
     if name.is_empty() {
         return "has no name; set target.name".to_owned();
@@ -80,7 +83,7 @@ fn no_match(target: &PatchTarget, candidates: &[Candidate<'_>]) -> String {
         return format!("matches no object: the installation has no {kind}; correct target.kind, or remove the patch");
     }
     let fix = "matches no object of the installation; correct target.name";
-    match nearest(name, names) {
+    match compares.then(|| nearest(name, names)).flatten() {
         Some(near) => format!("{fix}: the nearest {kind} is {near:?}"),
         None => format!("{fix}, or remove the patch"),
     }

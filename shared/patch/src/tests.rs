@@ -269,7 +269,7 @@ fn target_is_the_only_match() {
             name: name.to_owned(),
             namespace: namespace.map(str::to_owned),
         };
-        target::find(&target, &candidates).map_err(|error| error.reason)
+        target::find(&target, &candidates, true).map_err(|error| error.reason)
     };
     assert_eq!(find("v1", "Service", "gateway", None), Ok(2));
     assert_eq!(find("v1", "Service", "a", Some("two")), Ok(1));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use knative_operator_shared::api::fleet::{Placement, Selecting};
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative};
-use knative_operator_shared::fleet::placement::selected;
+use knative_operator_shared::fleet::placement::{MAX_NAMESPACES, selected};
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::version::Version;
 
@@ -141,7 +141,9 @@ impl FleetContext<'_> {
         placement: &Placement,
         namespace: &str,
     ) -> Option<Vec<(ClusterProfileReference, &Traits<'static>)>> {
-        let profiles = self.profiles.filter(|_| placement.has_selector() && placement.decision.is_none())?;
+        let is_checked = placement.namespaces.len() <= MAX_NAMESPACES;
+        let has_selector = placement.has_selector() && placement.decision.is_none();
+        let profiles = self.profiles.filter(|_| has_selector && is_checked)?;
         let all = profiles.iter().map(|(reference, traits)| (reference, traits.borrowed()));
         let names = selected(placement, namespace, all).ok()?;
         let traits: HashMap<&ClusterProfileReference, &Traits<'static>> =

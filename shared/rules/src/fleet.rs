@@ -59,7 +59,7 @@ pub fn validate_fleet_change(
 ) -> Vec<Violation> {
     let mut violations = validate_fleet(new, context);
     if let Some(old) = old {
-        remove_existing(&mut violations, validate_fleet(old, context));
+        remove_existing(&mut violations, &validate_fleet(old, context));
         fleet_clusters::check_steps(&new.spec, &old.spec, context, &mut violations);
     }
     violations

@@ -1,7 +1,7 @@
 //! Templates of fleets: they follow the rules for single resources, with the overrides of each
 //! cluster, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -59,6 +59,7 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
         let value = json!(template);
         let own = of_template(component, namespace, &value, context);
         violations.extend(own.iter().cloned().map(|violation| within(&field, violation, None)));
+        let mut known: HashSet<_> = violations.iter().map(|known| (known.rule.id, known.field.clone())).collect();
         let mut templates = 0;
         for (indices, cluster) in combinations(&spec.overrides, clusters.as_deref(), is_overridden) {
             let (mut value, mut before) = (value.clone(), own.clone());
@@ -70,12 +71,12 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
                 json_patch::merge(&mut value, &Value::Object(spec.overrides[index].patch(component).clone()));
                 let after = of_template(component, namespace, &value, context);
                 let mut new = after.clone();
-                remove_existing(&mut new, before);
+                remove_existing(&mut new, &before);
                 new.retain(Violation::is_error);
                 let field = format!("spec.overrides[{index}].{}", component.word());
                 for violation in new.into_iter().map(|violation| within(&field, violation, cluster)) {
                     // One cluster is enough.
-                    if !violations.iter().any(|other| other.rule == violation.rule && other.field == violation.field) {
+                    if known.insert((violation.rule.id, violation.field.clone())) {
                         violations.push(violation);
                     }
                 }

@@ -34,6 +34,10 @@ pub static TARGET: Rule = Rule {
     ),
 };
 
+/// Maximum number of targets without an object that are compared with all objects, since a spec may
+/// have thousands.
+const MAX_COMPARED: usize = 20;
+
 /// Checks `spec.patches`.
 pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec<Violation>) {
     let patches = &resource.common().patches;
@@ -41,7 +45,7 @@ pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec
         return;
     }
     let candidates = candidates(resource, context);
-    let mut deleted: Vec<(Candidate<'_>, usize)> = Vec::new();
+    let (mut deleted, mut unknown): (Vec<(Candidate<'_>, usize)>, usize) = (Vec::new(), 0);
     for (index, patch) in patches.iter().enumerate() {
         let mut record = |error: PatchError| violations.push(violation(index, patch, &error));
         let document = Document::parse(patch, resource.component());
@@ -54,10 +58,13 @@ pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec
             record(target::deleted_by(earlier));
             continue;
         }
-        match target::find(&patch.target, candidates) {
+        match target::find(&patch.target, candidates, unknown < MAX_COMPARED) {
             Ok(position) if is_deletion => deleted.push((candidates[position].clone(), index)),
             Ok(_) => {}
-            Err(error) => record(error),
+            Err(error) => {
+                unknown += 1;
+                record(error);
+            }
         }
     }
 }

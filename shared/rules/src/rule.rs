@@ -127,12 +127,9 @@ impl Violation {
         self.severity == Severity::Error
     }
 
-    /// Whether it is the same violation as `other`, at any index of a list.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.rule == other.rule
-            && self.message == other.message
-            && self.fix == other.fix
-            && without_indices(&self.field).eq(without_indices(&other.field))
+    /// What it has in common with the same violation at another index of a list.
+    pub fn identity(&self) -> (&'static str, &str, &str, Vec<&str>) {
+        (self.rule.id, &self.message, &self.fix, without_indices(&self.field).collect())
     }
 }
 

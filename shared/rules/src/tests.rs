@@ -95,6 +95,37 @@ fn violated_by_fleet(example: &Example, catalog: &Catalog) -> Vec<String> {
 }
 
 #[test]
+fn clusters_of_too_many_namespaces_are_not_looked_for() {
+    // The API server refuses the fleet, but only after the mutating webhook.
+    let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "own".to_owned() };
+    let profiles = [(cluster, Traits::default())];
+    let context = FleetContext { catalog: None, profiles: Some(&profiles) };
+    let found = |namespaces: usize| {
+        let namespaces: Vec<_> = (0..namespaces).map(|number| number.to_string()).collect();
+        let fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
+            "metadata": {"name": "prod", "namespace": "own"},
+            "spec": {"placement": {"clusterSelector": {}, "namespaces": namespaces}, "serving": {"spec": {}}}});
+        let found = validate_fleet(&parse_fleet(&fleet).unwrap(), &context);
+        found.iter().filter(|violation| violation.rule.id == "fleet-no-clusters").count()
+    };
+    assert!(found(256) > 256);
+    assert_eq!(found(257), 0);
+}
+
+#[test]
+fn only_the_first_unknown_targets_of_patches_are_compared() {
+    let catalog = catalog();
+    let context = RuleContext { catalog: Some(&catalog), ..RuleContext::default() };
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "activater"});
+    let patch = json!({"target": target, "patch": {"type": "merge", "content": "metadata: {labels: {a: b}}"}});
+    let found = validate(&serving(&json!({"spec": {"version": "1.22.1", "patches": vec![patch; 1000]}})), &context);
+    let unknown: Vec<_> = found.iter().filter(|violation| violation.rule.id == "patch-target-unknown").collect();
+    assert_eq!(unknown.len(), 1000);
+    let compared = unknown.iter().filter(|violation| violation.to_string().contains("the nearest Deployment"));
+    assert_eq!(compared.count(), 20);
+}
+
+#[test]
 fn examples_follow_and_violate_their_rule() {
     let catalog = catalog();
     let mut ids = HashSet::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use clap::Args;
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -14,13 +14,16 @@ use rustls::server::ResolvesServerCert;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::json_response::json_response;
 use crate::metrics_access::MetricsAccess;
 use crate::ready::Readiness;
+use crate::spaced::Spaced;
 use crate::tls_server;
 
 /// Media type of the metrics (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Media type of `/debug`.
+const JSON: &str = "application/json";
 
 /// Makes what `/debug` answers.
 pub type DebugReport = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
@@ -64,8 +67,7 @@ impl AdminArgs {
         debug: Option<DebugReport>,
         stop: CancellationToken,
     ) -> Result<(), AdminError> {
-        let registry = Arc::new(registry);
-        let metrics = Router::new().route("/metrics", get(move || std::future::ready(metrics(&registry))));
+        let metrics = Router::new().route("/metrics", answering(OPEN_METRICS, move || encode(&registry)));
         let health = Router::new()
             .route("/healthz", get(|| async { "ok" }))
             .route("/readyz", get(move || std::future::ready(ready(&readiness))));
@@ -78,8 +80,9 @@ impl AdminArgs {
         let (secure, plain) =
             (listen(address).await?, listen(SocketAddr::new(self.bind_address, self.health_port)).await?);
         let metrics = match debug {
+            // A value always serializes.
             Some(report) => {
-                metrics.route("/debug", get(move || std::future::ready(json_response(StatusCode::OK, &report()))))
+                metrics.route("/debug", answering(JSON, move || serde_json::to_vec(&report()).unwrap_or_default()))
             }
             None => metrics,
         };
@@ -101,9 +104,18 @@ fn ready(readiness: &Readiness) -> impl IntoResponse + use<> {
     }
 }
 
-fn metrics(registry: &Registry) -> impl IntoResponse + use<> {
+/// Answers what `make` makes, which has this media type.
+fn answering(media_type: &'static str, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> MethodRouter {
+    let answer = Arc::new(Spaced::new(make));
+    get(move || {
+        let answer = Arc::clone(&answer);
+        async move { ([(header::CONTENT_TYPE, media_type)], answer.get().await) }
+    })
+}
+
+fn encode(registry: &Registry) -> Vec<u8> {
     let mut text = String::new();
     // Writing to a String can't fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, registry);
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], text)
+    text.into_bytes()
 }

@@ -12,27 +12,73 @@ use axum::response::{IntoResponse, Response};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReviewSpec};
 use kube::Client;
 use lru::LruCache;
+use tokio::sync::Semaphore;
 
 use crate::{access, error_text};
 
-/// Maximum number of tokens whose answer is kept.
+/// Maximum number of tokens that are kept, of those that may read metrics and of others.
 const MAX_TOKENS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Time for which an answer is valid.
 const MAX_AGE: Duration = Duration::from_secs(30);
 /// Time limit of the requests to the API server.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of tokens about which the API server is asked at the same time. Everybody who
+/// reaches the port can send some.
+const MAX_QUESTIONS: usize = 4;
+/// Minimum interval of log messages about failures.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Decides who may read metrics. Clones share recent answers.
 #[derive(Clone)]
 pub struct MetricsAccess {
     client: Client,
-    answers: Arc<Mutex<LruCache<String, (Instant, StatusCode)>>>,
+    answers: Arc<Mutex<Answers>>,
+    questions: Arc<Semaphore>,
+}
+
+/// Recent answers. No number of other tokens displaces one that may read metrics.
+struct Answers {
+    allowed: LruCache<String, Instant>,
+    refused: LruCache<String, (Instant, StatusCode)>,
+    /// When a failure was logged.
+    logged: Option<Instant>,
+}
+
+impl Answers {
+    fn of(&mut self, token: &str) -> Option<StatusCode> {
+        if self.allowed.get(token).is_some_and(|asked| asked.elapsed() < MAX_AGE) {
+            return Some(StatusCode::OK);
+        }
+        self.refused.get(token).filter(|(asked, _)| asked.elapsed() < MAX_AGE).map(|(_, status)| *status)
+    }
+
+    fn add(&mut self, token: String, status: StatusCode) {
+        let now = Instant::now();
+        if status == StatusCode::OK {
+            self.refused.pop(&token);
+            self.allowed.put(token, now);
+        } else {
+            self.allowed.pop(&token);
+            self.refused.put(token, (now, status));
+        }
+    }
+
+    /// Whether a failure is logged now.
+    fn is_logged(&mut self) -> bool {
+        let is_due = self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
+        if is_due {
+            self.logged = Some(Instant::now());
+        }
+        is_due
+    }
 }
 
 impl MetricsAccess {
     /// Asks with `client`.
     pub fn new(client: Client) -> Self {
-        Self { client, answers: Arc::new(Mutex::new(LruCache::new(MAX_TOKENS))) }
+        let (allowed, refused) = (LruCache::new(MAX_TOKENS), LruCache::new(MAX_TOKENS));
+        let answers = Arc::new(Mutex::new(Answers { allowed, refused, logged: None }));
+        Self { client, answers, questions: Arc::new(Semaphore::new(MAX_QUESTIONS)) }
     }
 
     /// Answers requests without permission instead of `next`.
@@ -48,17 +94,25 @@ impl MetricsAccess {
 
     async fn answer(&self, token: String) -> StatusCode {
         let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = answers().get(&token).filter(|(asked, _)| asked.elapsed() < MAX_AGE).map(|(_, status)| *status);
+        let known = answers().of(&token);
         if let Some(status) = known {
             return status;
         }
-        match tokio::time::timeout(TIMEOUT, self.ask(&token)).await {
+        let asked = async {
+            // It is never closed.
+            let _turn = self.questions.acquire().await;
+            self.ask(&token).await
+        };
+        match tokio::time::timeout(TIMEOUT, asked).await {
             Ok(Ok(status)) => {
-                answers().put(token, (Instant::now(), status));
+                answers().add(token, status);
                 status
             }
             Ok(Err(error)) => {
-                tracing::warn!(error = error_text(&error), "failed to check who may read metrics");
+                let is_logged = answers().is_logged();
+                if is_logged {
+                    tracing::warn!(error = error_text(&error), "failed to check who may read metrics");
+                }
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Err(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -95,4 +149,54 @@ fn refuse(status: StatusCode) -> Response {
         _ => "the API server can't be asked who may read metrics; try again\n",
     };
     (status, text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::Response as HttpResponse;
+    use http::Request as HttpRequest;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn tokens_of_others_displace_none_that_may_read_metrics() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        // An API server that knows one of all tokens.
+        let service = tower::service_fn(move |request: HttpRequest<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let is_review = request.uri().path().ends_with("tokenreviews");
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let is_known = String::from_utf8_lossy(&body).contains("\"good\"");
+                let status = if is_review {
+                    json!({"authenticated": is_known, "user": {"username": "prometheus"}})
+                } else {
+                    json!({"allowed": true})
+                };
+                let answer = json!({"metadata": {}, "spec": {}, "status": status});
+                Ok::<_, Infallible>(HttpResponse::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let access = MetricsAccess::new(Client::new(service, "default"));
+        assert_eq!(access.answer("good".to_owned()).await, StatusCode::OK);
+        for number in 0..=MAX_TOKENS.get() {
+            assert_eq!(access.answer(format!("bad-{number}")).await, StatusCode::UNAUTHORIZED);
+        }
+        let before = requests.load(Ordering::Relaxed);
+        assert_eq!(access.answer("good".to_owned()).await, StatusCode::OK);
+        assert_eq!(requests.load(Ordering::Relaxed), before);
+    }
+
+    #[test]
+    fn failures_are_logged_from_time_to_time() {
+        let (allowed, refused) = (LruCache::new(MAX_TOKENS), LruCache::new(MAX_TOKENS));
+        let mut answers = Answers { allowed, refused, logged: None };
+        assert_eq!([answers.is_logged(), answers.is_logged()], [true, false]);
+    }
 }

@@ -66,8 +66,9 @@ pub struct Placement {
     /// selector does by labels. With `clusterSelector`, both must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub property_selector: Option<LabelSelector>,
-    /// Namespaces of the ClusterProfiles; `*` for all. Defaults to the fleet's own namespace.
+    /// Up to 256 namespaces of ClusterProfiles; `*` for all. Defaults to the fleet's own namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
     pub namespaces: Vec<String>,
     /// Takes the clusters of a PlacementDecision (KEP-5313), which a scheduler writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

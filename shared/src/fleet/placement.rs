@@ -15,6 +15,9 @@ use crate::strict;
 
 /// Matches the ClusterProfiles of all namespaces.
 const ALL: &str = "*";
+/// Maximum number of namespaces of a placement, each of which costs the webhook a question about the
+/// permission of the user. The API server enforces it, after the mutating webhook.
+pub const MAX_NAMESPACES: usize = 256;
 /// Label of a PlacementDecision: name of the decision that it is a slice of.
 const DECISION_KEY: &str = "multicluster.x-k8s.io/decision-key";
 /// Label of a PlacementDecision: number of the slice.
@@ -43,10 +46,10 @@ pub fn selected<'p>(
     profiles: impl Iterator<Item = (&'p ClusterProfileReference, Traits<'p>)>,
 ) -> Result<Vec<ClusterProfileReference>, PlacementError> {
     let Some(selector) = ClusterSelector::of(placement)? else { return Ok(Vec::new()) };
-    let namespaces = namespaces(placement, namespace);
+    let namespaces: Option<HashSet<&str>> = namespaces(placement, namespace).map(|all| all.into_iter().collect());
     let mut selected = Vec::new();
     for (reference, traits) in profiles {
-        if namespaces.as_ref().is_some_and(|all| !all.contains(&reference.namespace.as_str())) {
+        if namespaces.as_ref().is_some_and(|all| !all.contains(reference.namespace.as_str())) {
             continue;
         }
         if !selector.matches_labels(&traits.labels) {

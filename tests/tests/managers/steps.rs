@@ -211,16 +211,21 @@ pub async fn published_twice(site: &Site, report: &mut Report) -> Result<()> {
     let message = until("the cluster counts once", CHANGED, counted).await?;
     report.line(&format!("two sets publish the cluster, which counts once: {message}"));
 
+    // While both are published: a ClusterProfile that is gone is no wish to uninstall, so its resource
+    // would stay, and the deletion of the fleet would wait for its cluster.
     apply(&site.hub, &fleet_of(&[NAMESPACE], &soon)).await?;
-    site.hub.kubectl(&["delete", "managedclustersetbinding", "global", "-n", TEAM], "").await?;
-    wait(&site.hub, &profile, "delete").await?;
     let counted = async || {
         let status = site.hub.object("knativefleet", PLACE, "ocm").read().await?["status"].clone();
-        // The profile that is gone is no wish to uninstall: its resource stays, until somebody
-        // deletes it, and needs attention.
-        Ok::<_, Error>((status["clusters"] == 1 && status["ready"] == 1).then_some(()))
+        let is_one = status["clusters"] == 1 && status["ready"] == 1 && status["attention"][0].is_null();
+        let of_fleet = site.hub.list("knativeeventings", PLACE).await?;
+        let is_left = of_fleet.iter().any(|resource| resource["spec"]["clusterProfileRef"]["namespace"] == TEAM);
+        Ok::<_, Error>((is_one && !is_left && of_fleet.len() == 1).then_some(()))
     };
-    until("the fleet counts one cluster, which is Ready", CHANGED, counted).await?;
+    until("the fleet has one resource, for the cluster that it counts", CHANGED, counted).await?;
+    let controller = ["deployment/eventing-controller", "-n", "knative-eventing"];
+    wait(&site.spoke, &controller, "condition=Available").await?;
+    site.hub.kubectl(&["delete", "managedclustersetbinding", "global", "-n", TEAM], "").await?;
+    wait(&site.hub, &profile, "delete").await?;
     // With an hour until a cluster that isn't published any more loses its installation.
     apply(&site.hub, &fleet_of(&[NAMESPACE], &Value::Null)).await?;
     report.line("one set publishes it");

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::http::{Request as HttpRequest, Response};
 use knative_operator_shared::api::ClusterProfileReference;
@@ -57,4 +58,28 @@ async fn user_without_permission_learns_nothing_about_a_cluster() {
     let response = respond(&app(true), Webhook::Validate, "1.22").await.to_string();
     assert!(response.contains("already has a KnativeServing: theirs/other"), "{response}");
     assert!(response.contains("ClusterProfile fleet/spoke does not exist"), "{response}");
+}
+
+#[tokio::test]
+async fn nothing_is_looked_up_for_a_user_without_permission() {
+    for (has_permission, expected) in [(false, 0), (true, 1)] {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        // The other resource is deleted, and the watch has not reported it.
+        let service = tower::service_fn(move |_: HttpRequest<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": []});
+            async move { Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))) }
+        });
+        let app = App { live: Live::new(Client::new(service, "default")), ..app(has_permission) };
+        let response = respond(&app, Webhook::Validate, "1.22").await.to_string();
+        assert!(!response.contains("already has"), "{response}");
+        assert_eq!(requests.load(Ordering::Relaxed), expected, "{response}");
+    }
+}
+
+#[test]
+fn log_of_a_request_is_bounded() {
+    assert_eq!(logged("spec: is wrong"), "spec: is wrong");
+    assert!(logged(&"spec: is wrong; ".repeat(100_000)).len() <= MAX_LOGGED);
 }

@@ -123,8 +123,11 @@ impl ReleaseArgs {
         version: &Version,
     ) -> Result<(Rendered, Release), InputError> {
         let release = library.release(resource, version).await?;
-        let rendered = knative_operator_render::objects(resource, version, release.objects(), &self.settings())?;
-        Ok((rendered, release))
+        // The page has tabs that wait for changes.
+        let rendered = tokio::task::block_in_place(|| {
+            knative_operator_render::objects(resource, version, release.objects(), &self.settings())
+        });
+        Ok((rendered?, release))
     }
 }
 

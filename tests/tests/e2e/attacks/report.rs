@@ -51,6 +51,11 @@ impl Report {
         self.0.push(row);
     }
 
+    /// Adds the outcomes of `other`.
+    pub fn add(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// Prints the table. Fails if an attack could not be tried, or if one succeeded although
     /// permissions are enforced.
     pub fn finish(&self) -> Result<()> {

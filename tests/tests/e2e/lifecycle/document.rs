@@ -1,5 +1,7 @@
 //! Runs the commands of `docs/operate/lifecycle.md`.
 
+use jiff::Timestamp;
+use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases;
@@ -15,6 +17,17 @@ const TEAM: &str = "team-a";
 fn asking(version: &str) -> Value {
     let spec = json!({"version": version, "ingress": {"kourier": {"enabled": true}}});
     resource(knative_operator_shared::api::Component::Serving, TEAM, "knative-serving", Some("east"), spec)
+}
+
+fn time(text: &Value) -> Result<Timestamp> {
+    Ok(text.as_str().ok_or("no time")?.parse()?)
+}
+
+/// Time of the last transition of condition `type_` of `resource`.
+fn since(resource: &Value, type_: &str) -> Value {
+    let mut all = resource["status"]["conditions"].as_array().into_iter().flatten();
+    let found = all.find(|condition| condition["type"] == type_);
+    found.map(|condition| condition["lastTransitionTime"].clone()).unwrap_or_default()
 }
 
 #[test]
@@ -74,6 +87,11 @@ fn commands_of_the_document_do_what_it_says() {
         }
         let part = "objects of users: 1 services.serving.knative.dev";
         has_condition(&new, &asking(""), "InstallSucceeded", "Uninstalling", part).await?;
+        let waiting = new.object("knativeserving", TEAM, "knative-serving").read().await?;
+        // Not at the next look at the objects of users, which is ten seconds later.
+        let lag = time(&since(&waiting, "InstallSucceeded"))?
+            .duration_since(time(&waiting["metadata"]["deletionTimestamp"])?);
+        assert!(lag.as_secs() < 6, "published {lag:?} after the deletion");
         assert_eq!(uids(&east, PLACE).await?, installed, "something was deleted");
         delete(&east, &service).await?;
         gone(&new, &asking("")).await?;
