@@ -159,8 +159,20 @@ async fn run(summary: &mut Summary) -> Result<()> {
     }
     if real {
         summary.step("delete the Knative Services", answers::deleted(spoke)).await?;
+        let what = "knative-operator fleet delete, which empties both spokes; their Pods don't drain";
+        let all = async {
+            tokio::try_join!(
+                steps::deleted(hub),
+                answers::ended(spoke, "default"),
+                answers::ended(spoke, NAMESPACE),
+                answers::ended(other, NAMESPACE)
+            )
+        };
+        summary.step(what, all).await?;
+        println!("    no Knative Service is left: kubectl delete pods --all -n {NAMESPACE} --grace-period=1");
+    } else {
+        summary.step("knative-operator fleet delete, which empties both spokes", steps::deleted(hub)).await?;
     }
-    summary.step("knative-operator fleet delete, which empties both spokes", steps::deleted(hub)).await?;
     let left = async { Ok([remaining(spoke, &before.0).await?, remaining(other, &before.1).await?].concat()) };
     summary.left = summary.step("list the remaining objects", left).await?;
     if !summary.left.is_empty() {
