@@ -44,11 +44,11 @@ pub async fn repaired(spoke: &Cluster) -> Result<Outcome> {
     .await
 }
 
-/// Changes the version of the resource on `hub` while requests flow on `spoke`, until all Pods of
-/// Knative are those of the new one.
+/// Changes the resource on `hub` to `spec`, with another version, while requests flow on `spoke`,
+/// until all Pods of Knative are those of the new one.
 pub async fn upgraded(hub: &Cluster, spoke: &Cluster, spec: &Value) -> Result<Outcome> {
     let gateway = traffic::gateway(spoke).await?;
-    let patch = json!({"spec": {"version": spec["version"]}}).to_string();
+    let patch = json!({"spec": spec}).to_string();
     let version = spec["version"].as_str().unwrap_or_default();
     load::during(gateway, async {
         let place = ["knativeserving", NAME, "-n", NAMESPACE];
