@@ -91,7 +91,8 @@ impl Bench {
         println!("{component}: {} objects", self.installed);
         let floor = minimal_apply(&floor.client(), &plan, component.canonical()).await?;
         println!("  {:<32} {:>6.2}s", "floor: bare parallel apply", floor.time().as_secs_f64());
-        print_progress(floor.written, floor.established, floor.available);
+        let Floor { written, established, available } = floor;
+        print_progress(&[("written", written), ("established", established), ("available", available)]);
 
         drop((self.progress.0.take()?, self.progress.1.take()?));
         let started = Timestamp::now();
@@ -102,11 +103,17 @@ impl Bench {
             first.0.as_secs_f64() / floor.time().as_secs_f64(),
             ratio(first.1.len(), self.installed)
         );
-        print_progress(
-            last(&first.1, started, |request| request.code == 201),
-            last(&self.progress.0.take()?, started, |request| request.target.starts_with("customresourcedefinitions.")),
-            last(&self.progress.1.take()?, started, |request| request.target.starts_with("deployments.")),
-        );
+        let (requests, served, run) = (&first.1, self.progress.0.take()?, self.progress.1.take()?);
+        let to =
+            |resource: &'static str| move |request: &Request| request.writes() && request.target.starts_with(resource);
+        let (definitions, deployments) = (to("customresourcedefinitions."), to("deployments."));
+        print_progress(&[
+            ("connected", since(started, answered(requests, |_| true).min())),
+            ("began", since(started, answered(requests, definitions).min())),
+            ("written", since(started, answered(requests, |request| request.code == 201).max())),
+            ("established", since(started, answered(&served, definitions).max())),
+            ("available", since(started, answered(&run, deployments).max())),
+        ]);
         self.phase("forced reconcile", async |b| {
             let trigger = format!("reconcile.knative.dev/trigger={}", std::process::id());
             b.hub
@@ -267,19 +274,24 @@ impl Floor {
     }
 }
 
-/// Prints since the beginning of an installation when the last object was written, the last
-/// definition was established, and the last Deployment was available.
-fn print_progress(written: Duration, established: Duration, available: Duration) {
-    let [written, established, available] = [written, established, available].map(|time| time.as_secs_f64());
-    println!("  {:<32} written {written:.2}s, established {established:.2}s, available {available:.2}s", "");
+/// Prints what was reached when, since the beginning of an installation: the first answer of the
+/// cluster, the first definition, the last object, the last definition that was established, and
+/// the last Deployment that was available.
+fn print_progress(reached: &[(&str, Duration)]) {
+    let text: Vec<_> = reached.iter().map(|(what, time)| format!("{what} {:.2}s", time.as_secs_f64())).collect();
+    println!("  {:<32} {}", "", text.join(", "));
 }
 
-/// When the last of `requests` that writes, and for which `counts` is true, was answered, since
-/// `started`.
-fn last(requests: &[Request], started: Timestamp, counts: impl Fn(&Request) -> bool) -> Duration {
-    let writes = requests.iter().filter(|request| request.writes() && counts(request));
-    let last = writes.filter_map(|request| request.times.1.parse::<Timestamp>().ok()).max();
-    last.and_then(|last| last.duration_since(started).try_into().ok()).unwrap_or_default()
+/// When those of `requests` for which `counts` is true were answered, except for watches, which
+/// last.
+fn answered(requests: &[Request], counts: impl Fn(&Request) -> bool) -> impl Iterator<Item = Timestamp> {
+    let counted = requests.iter().filter(move |request| request.verb != "watch" && counts(request));
+    counted.filter_map(|request| request.times.1.parse().ok())
+}
+
+/// The time from `started` to `at`; zero without one.
+fn since(started: Timestamp, at: Option<Timestamp>) -> Duration {
+    at.and_then(|at| at.duration_since(started).try_into().ok()).unwrap_or_default()
 }
 
 /// Applies all objects of `plan` (server-side apply), as concurrently as possible.
