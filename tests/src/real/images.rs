@@ -98,7 +98,7 @@ pub fn prepare(other: Option<&str>) -> Result<PathBuf> {
         push(&registry, &knative, work.path(), (repository, MINOR), images)?;
     }
     if let Some((minor, programs)) = &other {
-        push(&registry, programs, &work.path().join(minor), ("knative", minor), &SERVING)?;
+        push(&registry, programs, &work.path().join(minor), ("knative", *minor), &SERVING)?;
     }
     for (name, program) in ["hello", "pause"].iter().zip(&programs) {
         let entrypoint = format!("/{name}");
