@@ -24,9 +24,9 @@ help: ## Lists all tasks.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-17s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: prerequisites ## Runs the main scenario. REAL=yes: on real nodes, with HTTP requests. KEEP=yes: it stays.
-	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo $(if $(filter yes,$(REAL)),$(PROGRAMS_OF_NODES))
-	$(call step,demo,env REAL_NODES=$(filter yes,$(REAL)) KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
+demo: prerequisites ## Runs the main scenario. REAL=yes: on real nodes, with HTTP requests. MINOR=yes: also an upgrade by a minor. KEEP=yes: it stays.
+	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo $(if $(filter yes,$(REAL)),$(PROGRAMS_OF_NODES) $(if $(filter yes,$(MINOR)),earlier-minor))
+	$(call step,demo,env REAL_NODES=$(filter yes,$(REAL)) MINOR=$(filter yes,$(MINOR)) KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
 
 .PHONY: build-demo
 build-demo:
@@ -130,6 +130,10 @@ test-real: tools-of-tests $(PROGRAMS_OF_NODES) ## Runs the operator, Knative and
 programs-of-nodes: # Of the distribution, and those of Kubernetes and Knative, which are built once.
 	@tests/package/node.sh
 	$(call step,programs of real nodes,tests/tools/install.sh $(NODES))
+
+.PHONY: earlier-minor
+earlier-minor: # The programs of the minor version before that of the demo, which are built once.
+	$(call step,Knative 1.21,tests/tools/install.sh knative-1.21)
 
 .PHONY: test-differential
 test-differential: tools-of-tests ## Compares random specs with the Go operator's renderer: make test-differential SPECS=20000 [SEED=1].

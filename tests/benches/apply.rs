@@ -1,10 +1,11 @@
 //! Cost of an installation, and of keeping it: time, requests to the spoke by verb, CPU time, peak
-//! memory; compared with a minimal parallel server-side apply of the same objects in the same run.
-//! Asserts nothing.
+//! memory; compared with a minimal parallel server-side apply of the same objects in the same run,
+//! until what a Ready resource promises holds: all definitions are established, and all Deployments
+//! are available. Asserts nothing.
 //!
 //! `make bench`. Environment: `BENCH_OPERATOR` names another binary or script, which is started
 //! with the arguments, environment and ServiceAccount of the operator's Deployment; `BENCH_IDLE` is
-//! the number of idle seconds (10).
+//! the number of idle seconds (10); with `BENCH_REQUESTS`, each request is printed.
 
 #![allow(clippy::large_futures)] // a bench runs once
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_objects::owner::Owner;
@@ -48,7 +50,8 @@ async fn main() -> Result<()> {
     product::register(&hub, &spoke, "spoke").await?;
     hub.kubectl(&["create", "namespace", "bench"], "").await?;
     let audits = (Audit::of(&spoke, product::SPOKE_USER)?, Audit::of(&hub, product::HUB_USER)?);
-    let mut bench = Bench { releases, hub, spoke, product, audits, installed: 0 };
+    let progress = (Audit::of(&spoke, "system:apiserver")?, Audit::of(&spoke, "admin")?);
+    let mut bench = Bench { releases, hub, spoke, product, audits, progress, installed: 0 };
     println!("releases: {}\n", bench.releases.dir.display());
     println!(
         "{:<34} {:>7} {:>8} {:>9}  requests to the spoke (to the hub; of these, writes of the status)",
@@ -66,6 +69,8 @@ struct Bench {
     spoke: Cluster,
     product: Product,
     audits: (Audit, Audit),
+    /// The API server of the spoke, which establishes definitions, and its controllers.
+    progress: (Audit, Audit),
     installed: usize,
 }
 
@@ -84,21 +89,31 @@ impl Bench {
         let plan = self.plan(component, &resource).await?;
         self.installed = plan.items().len();
         println!("{component}: {} objects", self.installed);
-        let (applied, available) = minimal_apply(&floor.client(), &plan, component.canonical()).await?;
-        println!(
-            "  {:<32} {:>6.2}s {:>28} of it until all is applied",
-            "floor: bare parallel apply",
-            available.as_secs_f64(),
-            format!("{:.2}s", applied.as_secs_f64())
-        );
+        let floor = minimal_apply(&floor.client(), &plan, component.canonical()).await?;
+        println!("  {:<32} {:>6.2}s", "floor: bare parallel apply", floor.time().as_secs_f64());
+        let Floor { written, established, available } = floor;
+        print_progress(&[("written", written), ("established", established), ("available", available)]);
 
+        drop((self.progress.0.take()?, self.progress.1.take()?));
+        let started = Timestamp::now();
         let first = self.phase("first install", async |b| b.apply(&resource, component).await).await?;
         println!(
             "  {:<32} {:>6.2} times the floor, {:.2} requests an object",
             "",
-            first.0.as_secs_f64() / available.as_secs_f64(),
+            first.0.as_secs_f64() / floor.time().as_secs_f64(),
             ratio(first.1.len(), self.installed)
         );
+        let (requests, served, run) = (&first.1, self.progress.0.take()?, self.progress.1.take()?);
+        let to =
+            |resource: &'static str| move |request: &Request| request.writes() && request.target.starts_with(resource);
+        let (definitions, deployments) = (to("customresourcedefinitions."), to("deployments."));
+        print_progress(&[
+            ("connected", since(started, answered(requests, |_| true).min())),
+            ("began", since(started, answered(requests, definitions).min())),
+            ("written", since(started, answered(requests, |request| request.code == 201).max())),
+            ("established", since(started, answered(&served, definitions).max())),
+            ("available", since(started, answered(&run, deployments).max())),
+        ]);
         self.phase("forced reconcile", async |b| {
             let trigger = format!("reconcile.knative.dev/trigger={}", std::process::id());
             b.hub
@@ -245,22 +260,63 @@ async fn store(hub: &Client, component: Component, resource: &Value) -> Result<(
     Ok(())
 }
 
-/// Applies all objects of `plan` (server-side apply), as concurrently as possible; returns the
-/// duration, and the time until all Deployments were available.
-async fn minimal_apply(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration, Duration)> {
+/// Times of a minimal apply, since its beginning.
+struct Floor {
+    written: Duration,
+    established: Duration,
+    available: Duration,
+}
+
+impl Floor {
+    /// Time until the kinds are served and the Deployments are available.
+    fn time(&self) -> Duration {
+        self.established.max(self.available)
+    }
+}
+
+/// Prints what was reached when, since the beginning of an installation: the first answer of the
+/// cluster, the first definition, the last object, the last definition that was established, and
+/// the last Deployment that was available.
+fn print_progress(reached: &[(&str, Duration)]) {
+    let text: Vec<_> = reached.iter().map(|(what, time)| format!("{what} {:.2}s", time.as_secs_f64())).collect();
+    println!("  {:<32} {}", "", text.join(", "));
+}
+
+/// When those of `requests` for which `counts` is true were answered, except for watches, which
+/// last.
+fn answered(requests: &[Request], counts: impl Fn(&Request) -> bool) -> impl Iterator<Item = Timestamp> {
+    let counted = requests.iter().filter(move |request| request.verb != "watch" && counts(request));
+    counted.filter_map(|request| request.times.1.parse().ok())
+}
+
+/// The time from `started` to `at`; zero without one.
+fn since(started: Timestamp, at: Option<Timestamp>) -> Duration {
+    at.and_then(|at| at.duration_since(started).try_into().ok()).unwrap_or_default()
+}
+
+/// Applies all objects of `plan` (server-side apply), as concurrently as possible.
+async fn minimal_apply(client: &Client, plan: &Plan, namespace: &str) -> Result<Floor> {
     let started = Instant::now();
     let first = [Phase::Namespaces, Phase::Definitions];
     for phase in first {
         apply_all(client, plan, plan.phase(phase).collect()).await?;
     }
     apply_all(client, plan, plan.items().iter().filter(|i| !first.contains(&i.phase())).collect()).await?;
-    let applied = started.elapsed();
+    let written = started.elapsed();
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
-    for deployment in deployments.list(&ListParams::default()).await? {
-        let name = deployment.metadata.name.unwrap_or_default();
-        wait::until(&deployments, &name, LIMIT, "available", wait::available).await?;
-    }
-    Ok((applied, started.elapsed()))
+    let available = async {
+        for deployment in deployments.list(&ListParams::default()).await? {
+            let name = deployment.metadata.name.unwrap_or_default();
+            wait::until(&deployments, &name, LIMIT, "available", wait::available).await?;
+        }
+        Result::Ok(started.elapsed())
+    };
+    let established = async {
+        wait::established(client.clone()).await?;
+        Result::Ok(started.elapsed())
+    };
+    let (established, available) = tokio::try_join!(established, available)?;
+    Ok(Floor { written, established, available })
 }
 
 async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()> {

@@ -33,8 +33,8 @@ pub struct ObservedState {
     /// The watches.
     pub watches: Watches,
     changed: Notify,
-    /// Signals that a definition was established.
-    established: watch::Sender<()>,
+    /// Signals that a definition was established, or failed to be.
+    settled: watch::Sender<()>,
 }
 
 impl ObservedState {
@@ -65,10 +65,15 @@ impl ObservedState {
         self.lock().unwatchable.insert((group.to_owned(), kind.to_owned()), why);
     }
 
+    /// Changes when a definition is established, or fails to be.
+    pub fn settled_definitions(&self) -> watch::Receiver<()> {
+        self.settled.subscribe()
+    }
+
     /// Waits until the plan's definition of `kind` is established again, with a different uid.
     pub async fn wait_until_defined(&self, kind: &Kind) {
-        let (mut established, before) = (self.established.subscribe(), self.lock().established_definition_uid(kind));
-        while established.changed().await.is_ok() {
+        let (mut settled, before) = (self.settled_definitions(), self.lock().established_definition_uid(kind));
+        while settled.changed().await.is_ok() {
             let now = self.lock().established_definition_uid(kind);
             if now.is_some() && now != before {
                 return;
@@ -265,10 +270,11 @@ impl ObservedState {
             .get(&id)
             .is_none_or(|have| have.version <= observed.version || (is_listed && !have.unconfirmed))
         {
-            let established = id.kind == CRD.1 && observed.health.as_deref() == Some(&Health::Ready);
+            let is_settled = matches!(observed.health.as_deref(), Some(Health::Ready | Health::Failed(_)));
+            let settles = id.kind == CRD.1 && is_settled;
             records.insert(id, observed);
-            if established {
-                self.established.send_replace(());
+            if settles {
+                self.settled.send_replace(());
             }
         }
     }

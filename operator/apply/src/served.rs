@@ -20,8 +20,10 @@ use knative_operator_objects::plan::{Item, Phase};
 
 /// Delay before a retry when a kind is not served yet.
 pub const PAUSE: Duration = Duration::from_millis(100);
-/// Interval of checks until a definition is established.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The first such delay of a write, which doubles each time.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+/// Interval of checks whether the API server refused a definition that is waited for.
+const REFUSAL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which the definition is read, and time limit.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,7 +72,7 @@ pub fn is_initializing(status: &Status) -> bool {
 /// isn't.
 pub async fn wait_until_established(target: &Target<'_>, kind: &Kind) -> Result<(), ApplyError> {
     let Some(definition) = target.plan.definition(kind) else { return Ok(()) };
-    let started = Instant::now();
+    let (started, mut settled) = (Instant::now(), target.observed.settled_definitions());
     loop {
         match target.observed.health(&definition.id) {
             // The definition itself reports the reason.
@@ -81,16 +83,13 @@ pub async fn wait_until_established(target: &Target<'_>, kind: &Kind) -> Result<
                 let why = format!("{} is missing, because the API server refused it", definition.id);
                 return Err(ApplyError::Other(why));
             }
-            Some(Health::Waiting(_)) | None if started.elapsed() < TIMEOUT => tokio::time::sleep(POLL_INTERVAL).await,
+            Some(Health::Waiting(_)) | None if started.elapsed() < TIMEOUT => {
+                let _ = tokio::time::timeout(REFUSAL_INTERVAL, settled.changed()).await;
+            }
             Some(Health::Waiting(wait)) => return Err(ApplyError::Other(format!("{}: {wait}", definition.id))),
-            Some(Health::Ready) | None => break,
+            Some(Health::Ready) | None => return Ok(()),
         }
     }
-    // An API server serves a kind shortly after its definition is established.
-    if started.elapsed() >= POLL_INTERVAL {
-        tokio::time::sleep(PAUSE).await;
-    }
-    Ok(())
 }
 
 /// Number of intervals of reads that `time` has.
@@ -102,7 +101,7 @@ fn intervals(time: Duration) -> u128 {
 pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> Result<(), ApplyError> {
     let (before, name) = (since.elapsed(), format!("{}.{}", kind.resource.plural, kind.resource.group));
     // The delay doubles each time.
-    tokio::time::sleep(before.clamp(PAUSE, READ_INTERVAL / 2)).await;
+    tokio::time::sleep(before.clamp(FIRST_RETRY, READ_INTERVAL / 2)).await;
     let now = since.elapsed();
     let is_read_due = intervals(now) > intervals(before) || now >= TIMEOUT;
     if !is_read_due {

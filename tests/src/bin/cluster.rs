@@ -103,7 +103,7 @@ fn up(folder: &Path, mut wanted: Wanted) -> Result<()> {
             eprintln!("no real nodes: {obstacle}; KWOK simulates nodes and Pods");
             wanted.real = false;
         } else {
-            images::prepare()?;
+            images::prepare(None)?;
         }
     }
     let is_other = |mut entries: std::fs::ReadDir| !folder.join("log").is_file() && entries.next().is_some();

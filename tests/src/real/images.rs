@@ -48,22 +48,32 @@ const SHELL: [&str; 2] = ["/bin/sh", "/bin/sleep"];
 
 /// The registry of this process with all images. They are pushed once.
 pub async fn registry() -> Result<&'static Registry> {
+    registry_with(None).await
+}
+
+/// Like [`registry`], with the images of Serving in the minor version `other`, too. The first call
+/// in a process decides.
+pub async fn registry_with(other: Option<&'static str>) -> Result<&'static Registry> {
     static REGISTRY: OnceCell<Registry> = OnceCell::const_new();
-    let start = || async { tokio::task::spawn_blocking(start).await? };
+    let start = move || async move { tokio::task::spawn_blocking(move || start(other)).await? };
     REGISTRY.get_or_try_init(start).await
 }
 
-fn start() -> Result<Registry> {
+fn start(other: Option<&str>) -> Result<Registry> {
     let layouts = registry::layouts()?;
-    let registry = Registry::open(Some(&prepare()?))?;
+    let registry = Registry::open(Some(&prepare(other)?))?;
     registry.push_layouts(&layouts)?;
     registry.push_files(&releases::best().dir.canonicalize()?, "releases:test")?;
     Ok(registry)
 }
 
-/// Folder with the images that change with the versions of tools only, as data of a registry. They
-/// are built once.
-pub fn prepare() -> Result<PathBuf> {
+/// Folder with the images that change with the versions of tools only, as data of a registry; also
+/// with those of Serving in the minor version `other`. They are built once.
+pub fn prepare(other: Option<&str>) -> Result<PathBuf> {
+    let other = match other {
+        Some(minor) => Some((minor, tools::provided(&format!("knative-{minor}"))?.canonicalize()?)),
+        None => None,
+    };
     let knative = tools::provided(&format!("knative-{MINOR}"))?.canonicalize()?;
     let (envoy, node) = (tools::provided("envoy")?.canonicalize()?, tools::node()?);
     let programs = ["hello", "pause"].map(|name| node.join(name));
@@ -74,8 +84,11 @@ pub fn prepare() -> Result<PathBuf> {
             path.canonicalize()?.strip_prefix(store)?.components().next().map(|name| name.as_os_str().to_owned());
         Ok(inside.ok_or("no name")?.to_string_lossy().into_owned())
     };
-    let key = [name_of(&knative)?, name_of(&envoy)?, name_of(&programs[0])?].join("+");
-    let target = store.join(format!("images-{FORMAT}-{key}"));
+    let mut key = vec![name_of(&knative)?, name_of(&envoy)?, name_of(&programs[0])?];
+    if let Some((_, programs)) = &other {
+        key.push(name_of(programs)?);
+    }
+    let target = store.join(format!("images-{FORMAT}-{}", key.join("+")));
     if target.is_dir() {
         return Ok(target);
     }
@@ -83,6 +96,9 @@ pub fn prepare() -> Result<PathBuf> {
     let registry = Registry::empty()?;
     for (repository, images) in [("knative", &SERVING[..]), ("eventing", &EVENTING)] {
         push(&registry, &knative, work.path(), (repository, MINOR), images)?;
+    }
+    if let Some((minor, programs)) = &other {
+        push(&registry, programs, &work.path().join(minor), ("knative", *minor), &SERVING)?;
     }
     for (name, program) in ["hello", "pause"].iter().zip(&programs) {
         let entrypoint = format!("/{name}");

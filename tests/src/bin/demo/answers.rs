@@ -1,13 +1,21 @@
 //! What only real nodes show: a Knative Service answers, also while Knative changes.
 
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
 use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::real::load::{self, Outcome};
 use knative_operator_tests::real::product::ready;
 use knative_operator_tests::real::traffic::{self, ANSWER};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::{NAME, NAMESPACE};
+
+/// Interval of looks at Pods.
+const INTERVAL: Duration = Duration::from_millis(250);
 
 /// A Knative Service on `spoke` is scaled to zero, and answers; returns how.
 pub async fn from_zero(spoke: &Cluster) -> Result<String> {
@@ -36,11 +44,11 @@ pub async fn repaired(spoke: &Cluster) -> Result<Outcome> {
     .await
 }
 
-/// Changes the version of the resource on `hub` while requests flow on `spoke`, until all Pods of
-/// Knative are those of the new one.
+/// Changes the resource on `hub` to `spec`, with another version, while requests flow on `spoke`,
+/// until all Pods of Knative are those of the new one.
 pub async fn upgraded(hub: &Cluster, spoke: &Cluster, spec: &Value) -> Result<Outcome> {
     let gateway = traffic::gateway(spoke).await?;
-    let patch = json!({"spec": {"version": spec["version"]}}).to_string();
+    let patch = json!({"spec": spec}).to_string();
     let version = spec["version"].as_str().unwrap_or_default();
     load::during(gateway, async {
         let place = ["knativeserving", NAME, "-n", NAMESPACE];
@@ -55,4 +63,26 @@ pub async fn upgraded(hub: &Cluster, spoke: &Cluster, spec: &Value) -> Result<Ou
 /// Deletes the Knative Services: an installation that has some is not deleted.
 pub async fn deleted(spoke: &Cluster) -> Result<()> {
     spoke.kubectl(&["delete", "ksvc", "--all", "-n", "default", "--timeout=60s"], "").await.map(drop)
+}
+
+/// Ends the Pods in `namespace` on `spoke` once they are being deleted. They would drain: activator
+/// and webhook for 45 s after their last request, but no Knative Service is left to get one.
+pub async fn ended(spoke: &Cluster, namespace: &str) -> Result<()> {
+    let (pods, at_once) = (Api::<Pod>::namespaced(spoke.client(), namespace), DeleteParams::default().grace_period(1));
+    loop {
+        let left = pods.list(&ListParams::default()).await?.items;
+        if left.is_empty() {
+            return Ok(());
+        }
+        // Before, their Deployments would replace them.
+        if left.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            for pod in left {
+                match pods.delete(&pod.name_any(), &at_once).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    deleted => drop(deleted?),
+                }
+            }
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
 }

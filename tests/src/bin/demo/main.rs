@@ -25,6 +25,8 @@ const NAMESPACE: &str = "knative-serving";
 const NAME: &str = "knative-serving-apac";
 /// The version before that of the demo's releases.
 const EARLIER: &str = "1.22.0";
+/// The minor version before, and a version of it.
+const EARLIER_MINOR: (&str, &str) = ("1.21", "1.21.3");
 /// Time limit of a step.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -98,8 +100,10 @@ async fn run(summary: &mut Summary) -> Result<()> {
     let releases = releases::best();
     println!("Knative Serving {} from {}", releases.serving, releases.dir.display());
     let real = scene::real_nodes();
-    let registry =
-        if real { Some(summary.step("start a registry with all images", images::registry()).await?) } else { None };
+    let by_minor = std::env::var_os("MINOR").is_some_and(|wanted| !wanted.is_empty());
+    let (minor, earlier) = if by_minor { (Some(EARLIER_MINOR.0), EARLIER_MINOR.1) } else { (None, EARLIER) };
+    let registry = images::registry_with(minor);
+    let registry = if real { Some(summary.step("start a registry with all images", registry).await?) } else { None };
     let what = if real { "start a hub and two spokes with real nodes" } else { "start a hub and two spokes" };
     let scene = summary.step(what, Scene::start(registry)).await?;
     let Scene { hub, spoke, other, .. } = &scene;
@@ -113,8 +117,7 @@ async fn run(summary: &mut Summary) -> Result<()> {
     summary.step("register the spokes as ClusterProfiles fleet-system/spoke-1 and spoke-2", register).await?;
 
     let before = (objects(&spoke.client()).await?, objects(&other.client()).await?);
-    // The images of real nodes are of one minor version.
-    let (first, version) = (if real { EARLIER } else { releases.serving }, releases.serving);
+    let (first, version) = (if real { earlier } else { releases.serving }, releases.serving);
     let mut spec = scene.serving(first);
     spec["clusterProfileRef"] = json!({"name": "spoke-1", "namespace": FLEET});
     let cr = json!({
@@ -159,8 +162,20 @@ async fn run(summary: &mut Summary) -> Result<()> {
     }
     if real {
         summary.step("delete the Knative Services", answers::deleted(spoke)).await?;
+        let what = "knative-operator fleet delete, which empties both spokes; their Pods don't drain";
+        let all = async {
+            tokio::try_join!(
+                steps::deleted(hub),
+                answers::ended(spoke, "default"),
+                answers::ended(spoke, NAMESPACE),
+                answers::ended(other, NAMESPACE)
+            )
+        };
+        summary.step(what, all).await?;
+        println!("    no Knative Service is left: kubectl delete pods --all -n {NAMESPACE} --grace-period=1");
+    } else {
+        summary.step("knative-operator fleet delete, which empties both spokes", steps::deleted(hub)).await?;
     }
-    summary.step("knative-operator fleet delete, which empties both spokes", steps::deleted(hub)).await?;
     let left = async { Ok([remaining(spoke, &before.0).await?, remaining(other, &before.1).await?].concat()) };
     summary.left = summary.step("list the remaining objects", left).await?;
     if !summary.left.is_empty() {
