@@ -1,6 +1,6 @@
 //! Follows the hub once for all tabs, and publishes what changed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 use knative_operator_overview::follow::Follower;
-use knative_operator_overview::{Overview, Snapshot, overview};
+use knative_operator_overview::{ClusterView, Overview, Snapshot, overview};
 use knative_operator_shared::time::truncate;
 
 /// Minimum interval of updates.
@@ -67,8 +67,6 @@ impl Updates {
     /// Publishes the state of `follower`, if it changed.
     fn publish(&self, follower: &Follower, connection: &Value) {
         let overview = overview(follower.snapshot(), Timestamp::now());
-        let clusters: BTreeMap<String, Value> =
-            overview.clusters.iter().map(|cluster| (cluster.id.clone(), brief(json!(cluster)))).collect();
         let message = json!({
             "ready": overview.ready,
             "clustersByState": overview.clusters_by_state,
@@ -79,14 +77,9 @@ impl Updates {
         });
         let message = message.as_object().cloned().unwrap_or_default();
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = changed(&state, &overview);
         state.snapshot = Arc::new(follower.snapshot().clone());
         state.overview = Arc::new(overview);
-        let changed: Map<String, Value> = clusters
-            .iter()
-            .filter(|(id, view)| state.clusters.get(*id) != Some(view))
-            .map(|(id, view)| (id.clone(), view.clone()))
-            .chain(removed(&state.clusters, &clusters).map(|id| (id, Value::Null)))
-            .collect();
         let mut update: Map<String, Value> = message
             .iter()
             .filter(|(key, value)| state.message.get(*key) != Some(value))
@@ -96,17 +89,33 @@ impl Updates {
             return;
         }
         state.sequence += 1;
+        for (id, view) in &changed {
+            match view {
+                Value::Null => drop(state.clusters.remove(id)),
+                view => drop(state.clusters.insert(id.clone(), view.clone())),
+            }
+        }
         update.insert("sequence".to_owned(), json!(state.sequence));
         update.insert("clusters".to_owned(), Value::Object(changed));
-        (state.message, state.clusters) = (message, clusters);
+        state.message = message;
         // Without tabs, nobody receives it.
         let _ = self.changes.send(Value::Object(update).to_string().into());
     }
 }
 
-fn removed(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>) -> impl Iterator<Item = String> {
-    let now: HashSet<&String> = now.keys().collect();
-    before.keys().filter(move |id| !now.contains(id)).cloned().collect::<Vec<_>>().into_iter()
+/// What tabs need to have the clusters of `overview`: those that changed, and null for those that
+/// are gone. The others, thousands of them, only get compared.
+fn changed(before: &Published, overview: &Overview) -> Map<String, Value> {
+    let known: HashMap<&str, &ClusterView> =
+        before.overview.clusters.iter().map(|cluster| (cluster.id.as_str(), cluster)).collect();
+    let now: HashSet<&str> = overview.clusters.iter().map(|cluster| cluster.id.as_str()).collect();
+    let gone = before.clusters.keys().filter(|id| !now.contains(id.as_str()));
+    let others = overview.clusters.iter().filter(|cluster| known.get(cluster.id.as_str()) != Some(cluster));
+    others
+        .map(|cluster| (cluster.id.clone(), brief(json!(cluster))))
+        .filter(|(id, view)| before.clusters.get(id) != Some(view))
+        .chain(gone.map(|id| (id.clone(), Value::Null)))
+        .collect()
 }
 
 /// `view` without what the page loads on demand: conditions and events. `changed` tells when these
@@ -143,6 +152,7 @@ pub fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandl
     let published = Arc::clone(&updates);
     let task = tokio::spawn(async move {
         let mut connection = connected.clone();
+        let mut last = tokio::time::Instant::now();
         loop {
             let is_connected = connection["connected"] == true;
             let pause = if is_connected { PROBES.0 } else { PROBES.1 };
@@ -158,7 +168,8 @@ pub fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandl
                     }
                 }
             }
-            let _ = tokio::time::timeout(INTERVAL, async {
+            // The first change after a while is shown at once.
+            let _ = tokio::time::timeout_at(last + INTERVAL, async {
                 loop {
                     follower.changed().await;
                 }
@@ -170,6 +181,7 @@ pub fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandl
                 Some(_) => connection,
             };
             published.publish(&follower, &connection);
+            last = tokio::time::Instant::now();
         }
     });
     (task, updates)
