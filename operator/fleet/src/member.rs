@@ -34,6 +34,8 @@ pub struct Member {
     pub elapsed: Elapsed,
     /// Why the API server refused a write for a revision.
     pub refused: Option<Refused>,
+    /// Why the API server refused to record what came of its update.
+    pub unrecorded: Option<String>,
     /// What its gates say about the update.
     pub gates: Gates,
     /// Its resources, one for each component that any revision in use has.
@@ -223,6 +225,7 @@ impl Member {
             hub_fault: None,
             elapsed: Elapsed::default(),
             refused: None,
+            unrecorded: None,
             gates: Gates::Passed,
             children,
         }

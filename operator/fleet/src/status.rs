@@ -12,7 +12,7 @@ use super::conditions::{State, condition, conditions};
 use super::decision::{Decision, Input};
 use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
 use super::member::{Contents, Member};
-use super::progress::{HUB_FAULT, Progress, SKIPPED};
+use super::progress::{HUB_FAULT, NOT_STORED, Progress, SKIPPED};
 use super::removal::Leavers;
 use super::rollback;
 use super::stages::{number, stages};
@@ -22,7 +22,7 @@ use super::unknown::{self, CONTENT_UNKNOWN};
 pub const MAX_ATTENTION: usize = 20;
 /// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
 /// small.
-const MAX_CLUSTER_MESSAGE: usize = 512;
+pub(super) const MAX_CLUSTER_MESSAGE: usize = 512;
 
 /// The status of a fleet of `generation` after `old`.
 pub fn status<C: Contents>(
@@ -233,9 +233,14 @@ fn attention<C: Contents>(
                     None => continue,
                 },
             },
-            Progress::Updated => match member.not_ready() {
-                Some((reason, message)) => (5, reason, message),
-                None => continue,
+            Progress::Updated => match (member.unrecorded.as_ref(), member.not_ready()) {
+                (Some(why), _) if input.is_unstored(member) => (
+                    2,
+                    NOT_STORED.to_owned(),
+                    format!("it is updated, and its stage waits until that is recorded: {why}"),
+                ),
+                (_, Some((reason, message))) => (5, reason, message),
+                (_, None) => continue,
             },
             Progress::Soaking(_) | Progress::Pending => continue,
         };

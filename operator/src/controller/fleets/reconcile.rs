@@ -240,6 +240,7 @@ fn members<'c>(
         member.keep_stage(observation.stages, update, current, contents);
         let is_skipped = member.applied().any(|applied| applied.skipped.as_ref() == Some(&skipped));
         member.is_skipped = is_skipped;
+        member.unrecorded = state.unrecorded(cluster);
         if gone.is_none() {
             member.elapsed = observe(&member, (update, current, generation), contents, state);
             member.gates = state.gates.state(&member, gates.get(member.stage), generation);

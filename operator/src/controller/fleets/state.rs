@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 
 use super::contents;
 use super::gates::Runs;
@@ -76,6 +76,8 @@ pub struct FleetState {
     pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
     /// Writes that the API server refused: revision and message, and when.
     pub refused: HashMap<ChildKey, ((String, String), Instant)>,
+    /// What came of updates and the API server refused to record, with its message.
+    pub unrecorded: HashMap<ChildKey, String>,
     /// Writes that failed, and when.
     pub failed: HashMap<ChildKey, Instant>,
     /// Repairs of resources that somebody else changed.
@@ -141,11 +143,20 @@ impl FleetState {
         self.refused.retain(|(cluster, _), _| waiting.contains(cluster));
     }
 
+    /// Why the API server refused to record what came of the update of `cluster`.
+    pub fn unrecorded(&self, cluster: &ClusterProfileReference) -> Option<String> {
+        if self.unrecorded.is_empty() {
+            return None;
+        }
+        Component::ALL.into_iter().find_map(|component| self.unrecorded.get(&(cluster.clone(), component)).cloned())
+    }
+
     /// Forgets others than `clusters` and `children`.
     pub fn forget_others(&mut self, clusters: &HashSet<ClusterProfileReference>, children: &Children) {
         self.timers.retain(|cluster| clusters.contains(cluster));
         self.observed.retain(|key, _| children.own.contains_key(key));
         self.repairs.retain(|key| children.own.contains_key(key));
+        self.unrecorded.retain(|key, _| children.own.contains_key(key));
     }
 
     /// The status that was written last, or the stored one.
@@ -257,7 +268,6 @@ mod tests {
     use jiff::Timestamp;
     use knative_operator_fleet::timer::Phase;
     use knative_operator_rules as rules;
-    use knative_operator_shared::api::Component;
     use serde_json::json;
 
     use super::*;
