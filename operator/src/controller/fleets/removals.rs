@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::label::FLEET_LEFT_AT;
 
 use super::leave::{self, Unselected};
@@ -101,29 +100,22 @@ fn leaving(
     let uninstalls = fleet.spec.removal.policy == RemovalPolicy::Delete;
     let leaving = |cluster: &ClusterProfileReference| {
         let of = |component| installed.children.own.get(&(cluster.clone(), component));
-        let own = || Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
-        let times: Option<Vec<Timestamp>> = own().map(|resource| left_at(resource)).collect();
+        let own = Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
+        let own: Vec<&Knative> = own.map(Arc::as_ref).collect();
+        let profile = installed.profiles.get(cluster).map(Arc::as_ref);
+        let times: Option<Vec<Timestamp>> = own.iter().map(|resource| left_at(resource)).collect();
         Leaving {
             since: times.and_then(|times| times.into_iter().max()),
             observed: SignedDuration::ZERO,
             available_for: None,
-            is_protected: uninstalls && own().any(|resource| is_protected(resource.meta())),
-            // Where nothing began, nothing is uninstalled.
-            is_unavailable: uninstalls
-                && own().any(|resource| resource.has_begun())
-                && (unhealthy(installed.profiles.get(cluster).map(Arc::as_ref)).is_some()
-                    || own().any(|resource| is_hidden(resource))),
-            is_installed: own().any(|resource| resource.installed_version().is_some()),
+            is_protected: uninstalls && own.iter().any(|resource| is_protected(resource.meta())),
+            is_unavailable: uninstalls && child::unavailable(&own, profile).is_some(),
+            is_installed: own.iter().any(|resource| resource.installed_version().is_some()),
         }
     };
     let mut all: BTreeMap<_, _> = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect();
     state.observe_removals(&mut all, fleet.spec.rollout.paused, uptime());
     all
-}
-
-/// Whether `resource` says that its cluster can't be reached, or that nobody knows.
-fn is_hidden(resource: &Knative) -> bool {
-    child::unreachable(resource).is_some() || child::hub_fault(resource).is_some()
 }
 
 /// Records the `wanted` times in the resources of clusters that leave, and removes them from those
