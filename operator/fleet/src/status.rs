@@ -247,11 +247,14 @@ fn attention<C: Contents>(
         let message = clip(&message, MAX_CLUSTER_MESSAGE);
         attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
     }
-    let reported: HashSet<_> = attention.iter().map(|(_, attention)| attention.cluster.clone()).collect();
-    for (cluster, (reason, message)) in input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster)) {
+    let reported: HashSet<_> = attention.iter().map(|(_, attention)| &attention.cluster).collect();
+    let others = input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster));
+    let others = others.map(|(cluster, (reason, message))| {
         let message = clip(message, MAX_CLUSTER_MESSAGE);
-        attention.push((7, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
-    }
+        (7, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message })
+    });
+    let others: Vec<_> = others.collect();
+    attention.extend(others);
     attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
     attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
 }
@@ -259,7 +262,7 @@ fn attention<C: Contents>(
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
-    use std::sync::OnceLock;
+    use std::sync::{Arc, OnceLock};
 
     use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
     use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -274,8 +277,8 @@ mod tests {
     struct Nothing;
 
     impl Contents for Nothing {
-        fn of(&self, _: &str, _: &ClusterProfileReference, _: Component) -> Option<Wanted> {
-            Some(Wanted { content: 1, version: None })
+        fn of(&self, _: &str, _: &ClusterProfileReference, _: Component) -> Option<Arc<Wanted>> {
+            Some(Arc::new(Wanted { content: 1, version: None }))
         }
 
         fn knows(&self, _: &str) -> bool {

@@ -104,7 +104,8 @@ async fn pass(
         Ok(located) => located,
         Err(message) => return stop(cx, fleet, state, &message).await,
     };
-    if let Some(message) = unreadable(store, fleet, &children, &state.stored_status(fleet)) {
+    let mut stored_status = state.stored_status(fleet);
+    if let Some(message) = unreadable(store, fleet, &children, &stored_status) {
         return stop(cx, fleet, state, &message).await;
     }
     state.find_clusters(uptime());
@@ -114,8 +115,7 @@ async fn pass(
     let versions =
         Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
     let owner = owner(fleet);
-    let revisions = own_revisions(cx, store, fleet, state);
-    let mut stored_status = state.stored_status(fleet);
+    let revisions = own_revisions(cx, store, fleet, &stored_status, state);
     let data = resolved(cx, fleet, &revisions, &stored_status, &children, &versions);
     let update = revision::name_of(&revisions, &data, of(fleet, &stored_status));
     if record(cx, fleet, &revisions, &data, &mut stored_status).await? {
