@@ -197,8 +197,8 @@ fn sources<'a>(stored: &Stored<'a>, installed: &'a [(Component, Version)]) -> Ve
     VersionSources { available, before, installed, keeps_installed }
 }
 
-/// What happens to a resource whose cluster leaves `fleet`, and when; `unavailable`: why the cluster
-/// is not available, if it is not.
+/// What happens to a resource whose cluster leaves `fleet`, and when; `unavailable`: why the
+/// cluster is not available, if it is not.
 fn removal(fleet: &KnativeFleet, unavailable: Option<&str>) -> (Change, String) {
     let removal = &fleet.spec.removal;
     let change = match removal.policy {

@@ -119,8 +119,8 @@ fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> 
     }
 }
 
-/// The clusters that leave `fleet`, which selects `clusters`, among those of `resources` that are in
-/// `profiles`; `None` if none leaves. `status`: that of the stored fleet.
+/// The clusters that leave `fleet`, which selects `clusters`, among those of `resources` that are
+/// in `profiles`; `None` if none leaves. `status`: that of the stored fleet.
 pub fn removal(
     fleet: &KnativeFleet,
     clusters: &[ClusterProfileReference],

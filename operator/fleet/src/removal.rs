@@ -44,7 +44,7 @@ pub struct Leaving {
     /// How long this process has observed it.
     pub observed: SignedDuration,
     /// How long it has been available again, if this process has found it not available since that
-    /// time: its grace period begins anew.
+    /// time: its grace period begins again.
     pub available_for: Option<SignedDuration>,
     /// Whether its resources can't be deleted.
     pub is_protected: bool,
@@ -133,9 +133,9 @@ impl RemovalDecision {
         [&self.protected, &self.counting, &self.unavailable].iter().any(|waiting| waiting.contains(cluster))
     }
 
-    /// The time to record for `cluster`, which `leaves` or not, and for which `recorded` is. No
-    /// removal may start before the times are removed that are none any more: one that waits would
-    /// be part of it.
+    /// The time to record for `cluster`, which `leaves` or not, and for which `recorded` is stored.
+    /// No removal may start before former times are cleared: a cluster that waits would be part of
+    /// it.
     pub fn mark(
         &self,
         cluster: &ClusterProfileReference,

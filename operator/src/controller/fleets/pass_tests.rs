@@ -303,7 +303,8 @@ async fn no_removal_starts_before_the_times_of_clusters_that_wait_are_removed() 
         let (hub, mut requests) = hub(Vec::from([fleet("prod")]), refuses);
         let (cx, _) = context(&hub);
         cx.profiles.reset(Vec::from([profile("a", "prod"), lost("b"), profile("c", "test")]));
-        [with_finalizer("b", Component::Serving.finalizer()), resource("c")].map(|one| cx.registry.set(one));
+        cx.registry.set(with_finalizer("b", Component::Serving.finalizer()));
+        cx.registry.set(resource("c"));
         let stored = StoredFleet { fleet: serde_json::from_value(fleet("prod")).unwrap(), unreadable: None };
         let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
         Box::pin(reconcile::reconcile(&cx, &store, &stored, &selections, &mut state)).await;

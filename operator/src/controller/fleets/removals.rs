@@ -118,9 +118,9 @@ fn leaving(
     all
 }
 
-/// Records the `wanted` times in the resources of clusters that leave, and removes them from those
-/// that are back, or that wait. Returns whether there are more of them, and whether all are removed
-/// that are none any more.
+/// Records the `wanted` times in the resources of clusters that leave, and clears them in those of
+/// clusters that are back, or wait. Returns whether there are more of them, and whether all former
+/// times are cleared.
 async fn mark(
     cx: &Context,
     children: &Children,

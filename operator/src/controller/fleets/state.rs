@@ -321,7 +321,7 @@ mod tests {
         assert_eq!((observe(recorded, false, 10), observe(recorded, false, 15)), ((0, None), (5, None)));
         assert_eq!((observe(recorded, true, 20), observe(recorded, true, 30)), ((0, Some(0)), (0, Some(0))));
         assert_eq!((observe(recorded, false, 40), observe(recorded, false, 42)), ((0, Some(0)), (2, Some(2))));
-        // Its time was removed: it leaves anew.
+        // Its time was removed: it leaves again.
         assert_eq!((observe(None, false, 50), observe(recorded, false, 60)), ((0, None), (0, None)));
     }
 
