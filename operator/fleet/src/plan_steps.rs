@@ -1,7 +1,7 @@
 //! How a planned change proceeds: through which stages, and what becomes of clusters that leave.
 //! Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
@@ -119,21 +119,21 @@ fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> 
     }
 }
 
-/// The clusters that leave `fleet`, which selects `clusters`, among those of `resources` that are
-/// in `profiles`; `None` if none leaves. `status`: that of the stored fleet.
-pub fn removal(
+/// The clusters that leave `fleet`, which selects `clusters`, among those of `resources` that have
+/// a `profile`; `None` if none leaves. `status`: that of the stored fleet.
+pub fn removal<'p>(
     fleet: &KnativeFleet,
     clusters: &[ClusterProfileReference],
     resources: &[Knative],
     (status, now): (&KnativeFleetStatus, Timestamp),
-    profiles: &HashMap<ClusterProfileReference, ClusterProfile>,
+    profile: impl Fn(&ClusterProfileReference) -> Option<&'p ClusterProfile>,
 ) -> Option<PlannedRemoval> {
     let selected: HashSet<_> = clusters.iter().collect();
     let own = resources.iter().filter(|resource| is_owned(fleet, resource) && !resource.is_terminating());
     let (mut staying, mut left) = (BTreeSet::new(), BTreeMap::<_, Vec<&Knative>>::new());
     for resource in own {
         let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
-        if !selected.contains(&cluster) && profiles.contains_key(&cluster) {
+        if !selected.contains(&cluster) && profile(&cluster).is_some() {
             left.entry(cluster).or_default().push(resource);
         } else if selected.contains(&cluster) && resource.installed_version().is_some() {
             staying.insert(cluster);
@@ -147,7 +147,7 @@ pub fn removal(
     let leaving = left.into_iter().map(|(cluster, own)| {
         let one = Leaving {
             is_protected: uninstalls && own.iter().any(|resource| is_protected(resource.meta())),
-            is_unavailable: uninstalls && child::unavailable(&own, profiles.get(&cluster)).is_some(),
+            is_unavailable: uninstalls && child::unavailable(&own, profile(&cluster)).is_some(),
             is_installed: own.iter().any(|resource| resource.installed_version().is_some()),
             ..Leaving::default()
         };
@@ -180,6 +180,8 @@ pub fn removal(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
     use knative_operator_shared::label::PROTECTED;
@@ -259,14 +261,14 @@ mod tests {
             let clusters: Vec<_> = resources.iter().skip(left).map(cluster).collect();
             let profiles: HashMap<_, _> = (0..20).map(|number| profile(number, number >= lost)).collect();
             let (fleet, status) = (fleet(&json!({"removal": {"policy": policy}})), KnativeFleetStatus::default());
-            removal(&fleet, &clusters, &resources, (&status, now), &profiles)
+            removal(&fleet, &clusters, &resources, (&status, now), |cluster| profiles.get(cluster))
         };
         let removed = |left: usize, exists: bool| {
             if exists {
                 return planned(left, 0, "Delete");
             }
             let (clusters, status) = (resources.iter().skip(left).map(cluster), KnativeFleetStatus::default());
-            removal(&fleet(&json!({})), &clusters.collect::<Vec<_>>(), &resources, (&status, now), &HashMap::new())
+            removal(&fleet(&json!({})), &clusters.collect::<Vec<_>>(), &resources, (&status, now), |_| None)
         };
         assert_eq!(removed(0, true), None);
         assert_eq!(removed(5, false), None);

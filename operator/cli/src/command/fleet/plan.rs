@@ -104,7 +104,9 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
                 let _ = writeln!(text, "error: {}", one_line(&drop));
                 texts.push(drop);
             }
-            let removal = plan_steps::removal(&fleet, &clusters, &resources, (&status, Timestamp::now()), &profiles);
+            let now = Timestamp::now();
+            let removal =
+                plan_steps::removal(&fleet, &clusters, &resources, (&status, now), |cluster| profiles.get(cluster));
             let stages = plan_steps::stages(&fleet, &changes, &status).map_err(|error| error.to_string())?;
             (changes, versions, stages, removal)
         };
