@@ -48,8 +48,9 @@ pub struct Leaving {
     pub available_for: Option<SignedDuration>,
     /// Whether its resources can't be deleted.
     pub is_protected: bool,
-    /// Whether it is not healthy or not reachable, or nobody knows. A scheduler, or a label that a
-    /// controller sets, may have dropped it for that, so that it is no wish to uninstall.
+    /// Whether it is not healthy or not reachable, or nobody knows, also because its ClusterProfile
+    /// vanished since it left. A scheduler, or a label that a controller sets, may have dropped it
+    /// for that, so that it is no wish to uninstall.
     pub is_unavailable: bool,
     /// Whether a version was installed on it. Without one, it makes no limit greater.
     pub is_installed: bool,

@@ -113,7 +113,13 @@ fn leaving(
             is_installed: own.iter().any(|resource| resource.installed_version().is_some()),
         }
     };
-    let mut all: BTreeMap<_, _> = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect();
+    let left = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster)));
+    // An approval may name one whose ClusterProfile vanished since. It stays, as in an outage.
+    let vanished = installed.unselected.vanished.iter().map(|cluster| {
+        let one = leaving(cluster);
+        (cluster.clone(), Leaving { is_protected: false, is_unavailable: true, is_installed: false, ..one })
+    });
+    let mut all: BTreeMap<_, _> = left.chain(vanished.filter(|(_, one)| one.since.is_some())).collect();
     state.observe_removals(&mut all, fleet.spec.rollout.paused, uptime());
     all
 }
@@ -170,4 +176,48 @@ async fn remove(
         state.status = Some(status.clone());
     }
     leave::remove(&cx.hub, (fleet.spec.removal.policy, false), children, &decision.remove).await
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_rules as rules;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn cluster_whose_profile_vanished_stays_part_of_the_removal_that_names_it() {
+        let cluster = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+        let resource = |name: &str, left_at: Option<&str>| {
+            let annotations: Value = left_at.map(|time| json!({FLEET_LEFT_AT: time})).unwrap_or_default();
+            let resource = json!({
+                "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "status": {"version": "1.22.0"},
+                "metadata": {"name": name, "namespace": "n", "uid": name, "annotations": annotations},
+                "spec": {"clusterProfileRef": cluster(name)},
+            });
+            ((cluster(name), Component::Serving), Arc::new(rules::parse(Component::Serving, &resource).unwrap()))
+        };
+        let time = "2026-01-01T00:00:00Z";
+        let own = [resource("a", Some(time)), resource("b", Some(time)), resource("c", None)];
+        let children = Children { own: own.into(), ..Children::default() };
+        let unselected = Unselected {
+            leaving: [cluster("a")].into(),
+            vanished: [cluster("b"), cluster("c")].into(),
+            ..Unselected::default()
+        };
+        let healthy = json!({"metadata": {"name": "a", "namespace": "f"}, "spec": {},
+            "status": {"conditions": [{"type": "ControlPlaneHealthy", "status": "True"}]}});
+        let profiles = Profiles::from([(cluster("a"), Arc::new(serde_json::from_value(healthy).unwrap()))]);
+        let counting = BTreeSet::new();
+        let installed =
+            Installed { children: &children, unselected: &unselected, counting: &counting, profiles: &profiles };
+        for policy in ["Delete", "Orphan"] {
+            let fleet = json!({"metadata": {"name": "f", "namespace": "n"}, "spec": {"placement": {}, "removal": {"policy": policy}}});
+            let fleet: KnativeFleet = serde_json::from_value(fleet).unwrap();
+            let left_at = |resource: &Knative| resource.annotation(FLEET_LEFT_AT)?.parse().ok();
+            let all = leaving(&installed, &fleet, &mut FleetState::default(), left_at);
+            let all: Vec<_> = all.iter().map(|(cluster, one)| (cluster.name.as_str(), one.is_unavailable)).collect();
+            assert_eq!(all, [("a", false), ("b", true)], "{policy}");
+        }
+    }
 }
