@@ -51,7 +51,7 @@ mod tests {
             elapsed: SignedDuration::ZERO,
             now,
         };
-        input.decide(|_| true)
+        input.decide(|_| false)
     }
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
         assert!(decision.remove.is_empty() && decision.blocked.is_none(), "{decision:?}");
         assert_eq!((decision.unavailable.len(), decision.until, decision.since), (1, None, None));
         // Its record ends, since it waits: when it is available, it has left just now.
-        assert!(decision.unavailable.iter().all(|cluster| decision.waits(cluster)));
+        assert!(decision.unavailable.iter().all(|cluster| decision.mark(cluster, true, since).is_none()));
         let back = Leaving { is_installed: true, ..Leaving::default() };
         let decision = decide(back.clone(), now);
         assert_eq!((decision.remove.len(), decision.since), (0, Some(now)));

@@ -107,7 +107,7 @@ impl World {
             let of = |component| self.contents.of(self.update, &self.members[index].cluster, component);
             let wanted = Component::ALL.map(of);
             for (child, wanted) in self.members[index].children.iter_mut().zip(wanted) {
-                child.applied.iter_mut().for_each(|applied| adopt(applied, self.update, wanted.as_ref()));
+                child.applied.iter_mut().for_each(|applied| adopt(applied, self.update, wanted.as_deref()));
             }
             if self.members[index].applied().all(|applied| applied.revision == FORMER) {
                 self.truth[index] = Truth::default();

@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 use knative_operator_rules as rules;
-use knative_operator_shared::api::{Component, Condition, Knative, KnativeFleet};
+use knative_operator_shared::api::{ClusterProfile, Component, Condition, Knative, KnativeFleet};
 use knative_operator_shared::condition::{READY, TARGET_CLUSTER_RESOLVED};
 use knative_operator_shared::defaults::set_defaults;
+use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::label::{
     ADOPT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_SKIPPED, FLEET_STAGE, FLEET_UPDATED_AT,
 };
@@ -106,6 +107,18 @@ pub fn unreachable(resource: &Knative) -> Option<String> {
         resource,
         &[Reason::ClusterProfileNotReady, Reason::RemoteClusterUnreachable, Reason::RemoteClusterStale],
     )
+}
+
+/// Why a cluster that leaves a fleet is not available, with the resources `own` of the fleet and
+/// `profile`: it is not healthy or not reachable, or nobody knows. `None` if nothing began there:
+/// then, nothing is uninstalled.
+pub fn unavailable(own: &[&Knative], profile: Option<&ClusterProfile>) -> Option<String> {
+    if !own.iter().any(|resource| resource.has_begun()) {
+        return None;
+    }
+    let unreachable = || own.iter().find_map(|resource| unreachable(resource));
+    let fault = || own.iter().find_map(|resource| hub_fault(resource)).map(|fault| fault.message);
+    unhealthy(profile).or_else(unreachable).or_else(fault)
 }
 
 /// The fault of the hub that hides the state of the cluster of `resource`, if its status has one.

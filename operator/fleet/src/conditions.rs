@@ -13,6 +13,7 @@ use super::decision::{Decision, Input, StageReport};
 use super::member::Contents;
 use super::removal::{Blocked, Leavers, RemovalDecision};
 use super::rollback;
+use super::status::MAX_CLUSTER_MESSAGE;
 
 /// Maximum number of clusters named in a message.
 const MAX_NAMED: usize = 5;
@@ -88,6 +89,10 @@ fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, decisi
 pub fn wait(report: &StageReport) -> Option<String> {
     let later = "later stages wait until a cluster of this stage is updated";
     match report {
+        StageReport { unrecorded: Some(why), .. } => Some(format!(
+            "the stage waits until the success of its clusters is recorded, which the API server refuses: {}",
+            clip(why, MAX_CLUSTER_MESSAGE)
+        )),
         report if report.is_lost => Some(format!(
             "its clusters left or changed their stage during the rollout; {later}: select clusters for it again, or remove it from spec.rollout.stages"
         )),

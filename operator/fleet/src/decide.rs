@@ -63,7 +63,12 @@ impl<C: Contents> Input<'_, C> {
                 }
                 // A former failure counts no longer, and no later stage starts before its end.
                 Progress::Soaking(_) => report.soaking += 1,
-                Progress::Updated if self.is_unstored(member) => report.soaking += 1,
+                Progress::Updated if self.is_unstored(member) => {
+                    report.soaking += 1;
+                    if let Some(why) = &member.unrecorded {
+                        report.unrecorded.get_or_insert_with(|| format!("{}: {why}", member.cluster));
+                    }
+                }
                 Progress::Updated => report.updated += 1,
                 Progress::Failed(..) => {
                     report.failed += 1;

@@ -92,6 +92,8 @@ pub struct StageReport {
     pub pending: usize,
     /// Number of clusters about which nothing is known: the stage waits for them.
     pub waiting: usize,
+    /// The first cluster whose success the API server refuses to record, and why.
+    pub unrecorded: Option<String>,
     /// Whether it lost all its clusters during the rollout.
     pub is_lost: bool,
 }

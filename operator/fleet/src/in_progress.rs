@@ -133,13 +133,15 @@ impl<C: Contents> Input<'_, C> {
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::fleet::OnFailure;
+    use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure};
 
     use super::*;
     use crate::adversary::Action;
     use crate::findings::{is_started, pass};
     use crate::member::Change;
     use crate::model::World;
+    use crate::progress::NOT_STORED;
+    use crate::transitions::transitions;
     use crate::truth::DEADLINE;
 
     /// Whether all writes of `decision` record a success.
@@ -166,6 +168,34 @@ mod tests {
         world.act(&Action::Retry);
         (0..3).for_each(|_| pass(&mut world, 60));
         assert!(is_started(&world, 1));
+    }
+
+    #[test]
+    fn stage_says_which_success_can_not_be_stored_and_why() {
+        let mut world = World::new(&[(1, 0, 0, false), (1, 0, 0, false)], &[0, 1], OnFailure::Pause);
+        world.settle();
+        world.tick(1);
+        assert!(records_only(&world.decide()), "{:?}", world.decide());
+        let before = world.status_after(&KnativeFleetStatus::default());
+        world.members[0].unrecorded = Some("a policy refuses it".to_owned());
+        let status = world.status_after(&before);
+        let cluster = world.members[0].cluster.to_string();
+        let waits = status.stages[0].waits_for.as_deref().unwrap_or_default();
+        assert!(waits.ends_with(&format!("which the API server refuses: {cluster}: a policy refuses it")), "{waits}");
+        assert_eq!(status.stages[1].waits_for.as_deref(), Some("an earlier stage"));
+        let progressing = status.conditions.iter().find(|condition| condition.type_ == "Progressing").unwrap();
+        let message = progressing.message.as_deref().unwrap_or_default();
+        assert_eq!(progressing.reason.as_deref(), Some("WaitingForClusters"));
+        assert!(message.ends_with(waits), "{message}");
+        let attention = status.attention.iter().map(|entry| (entry.cluster.to_string(), entry.reason.as_str()));
+        assert_eq!(attention.collect::<Vec<_>>(), [(cluster.clone(), NOT_STORED)]);
+        let events = transitions(&before, &status);
+        let event = events.iter().find(|event| event.reason == NOT_STORED).unwrap();
+        assert!(event.is_warning && event.note.starts_with(&cluster), "{event:?}");
+        // Once it is stored, nothing of it is left.
+        world.settle();
+        let status = world.status_after(&status);
+        assert_eq!((status.attention.len(), status.stages[0].waits_for.as_deref()), (0, None));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The state of one cluster of a fleet, and the next writes toward a revision.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -34,6 +35,8 @@ pub struct Member {
     pub elapsed: Elapsed,
     /// Why the API server refused a write for a revision.
     pub refused: Option<Refused>,
+    /// Why the API server refused to record what came of its update.
+    pub unrecorded: Option<String>,
     /// What its gates say about the update.
     pub gates: Gates,
     /// Its resources, one for each component that any revision in use has.
@@ -116,8 +119,8 @@ pub struct Wanted {
 /// The contents of revisions.
 pub trait Contents {
     /// Content of the resource of `component` for `cluster` in `revision`; `None` if the revision
-    /// has none.
-    fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Wanted>;
+    /// has none. It is asked for many times in a decision.
+    fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Arc<Wanted>>;
     /// Whether `revision` is known. An unknown one has no resources either, but nothing may be
     /// deleted for that reason.
     fn knows(&self, revision: &str) -> bool;
@@ -223,6 +226,7 @@ impl Member {
             hub_fault: None,
             elapsed: Elapsed::default(),
             refused: None,
+            unrecorded: None,
             gates: Gates::Passed,
             children,
         }
@@ -233,7 +237,7 @@ impl Member {
         self.children.iter().filter_map(|child| child.applied.as_ref())
     }
 
-    pub(super) fn wanted(&self, child: &Child, revision: &str, contents: &impl Contents) -> Option<Wanted> {
+    pub(super) fn wanted(&self, child: &Child, revision: &str, contents: &impl Contents) -> Option<Arc<Wanted>> {
         contents.of(revision, &self.cluster, child.component)
     }
 
@@ -295,7 +299,7 @@ impl Member {
 
     /// Whether all resources have the content of `revision`.
     pub fn has(&self, revision: &str, contents: &impl Contents) -> bool {
-        self.children.iter().all(|child| child.has(self.wanted(child, revision, contents).as_ref()))
+        self.children.iter().all(|child| child.has(self.wanted(child, revision, contents).as_deref()))
     }
 
     /// The revision that is being installed, unless the update to `update` was started: a new one

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -43,7 +43,7 @@ pub struct Revisions {
 }
 
 impl Contents for Revisions {
-    fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Wanted> {
+    fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Arc<Wanted>> {
         let is_even = cluster.name.parse::<u32>().is_ok_and(|number| number % 2 == 0);
         let (content, version) = match (revision, component) {
             ("a", _) => (1, "1.20.3"),
@@ -57,7 +57,8 @@ impl Contents for Revisions {
         };
         let other = if self.relabeled.contains(&cluster.name) { 100 } else { 0 };
         let all = Component::ALL.into_iter().filter(|c| *c == Component::Serving || !["d", "e"].contains(&revision));
-        Some(Wanted { content: content_with((content + other) << 8, all), version: Some(version.to_owned()) })
+        let content = content_with((content + other) << 8, all);
+        Some(Arc::new(Wanted { content, version: Some(version.to_owned()) }))
     }
 
     fn knows(&self, revision: &str) -> bool {

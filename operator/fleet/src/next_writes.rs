@@ -36,7 +36,7 @@ impl Member {
         let begun = Outcome::Progressing { was_ready: self.was_ready(revision, contents) };
         for child in &self.children {
             let wanted = self.wanted(child, revision, contents);
-            if child.conflict.is_some() || child.has(wanted.as_ref()) {
+            if child.conflict.is_some() || child.has(wanted.as_deref()) {
                 continue;
             }
             let change = match (&child.applied, wanted) {
@@ -45,7 +45,8 @@ impl Member {
                 (None, None) => continue,
                 (None, Some(wanted)) => {
                     let outcome = begun.clone();
-                    Change::Apply { revision: revision.to_owned(), previous: None, version: wanted.version, outcome }
+                    let version = wanted.version.clone();
+                    Change::Apply { revision: revision.to_owned(), previous: None, version, outcome }
                 }
                 (Some(applied), Some(wanted)) => {
                     let is_step = applied.revision == revision && applied.content == wanted.content;

@@ -163,17 +163,22 @@ pub fn plan(
         }
     }
     let selected: HashSet<&ClusterProfileReference> = clusters.iter().collect();
-    let left = stored.resources.iter().filter(|resource| is_owned(fleet, resource) && !resource.is_terminating());
-    for resource in left {
-        let Some(cluster) = &resource.common().cluster_profile_ref else { continue };
-        if !selected.contains(cluster) {
-            let mut removed = row(cluster, resource.component(), resource.name(), Change::Keep);
-            if stored.profiles.contains_key(cluster) {
-                (removed.change, removed.note) = removal(fleet);
-            } else {
-                "the ClusterProfile does not exist".clone_into(&mut removed.note);
-            }
-            changes.push((usize::MAX, removed));
+    let own = stored.resources.iter().filter(|resource| is_owned(fleet, resource) && !resource.is_terminating());
+    let mut left: HashMap<&ClusterProfileReference, Vec<&Knative>> = HashMap::new();
+    for resource in own {
+        let cluster = resource.common().cluster_profile_ref.as_ref();
+        if let Some(cluster) = cluster.filter(|cluster| !selected.contains(cluster)) {
+            left.entry(cluster).or_default().push(resource);
+        }
+    }
+    for (cluster, own) in left {
+        let (change, note) = match stored.profiles.get(cluster) {
+            Some(profile) => removal(fleet, child::unavailable(&own, Some(profile)).as_deref()),
+            None => (Change::Keep, "the ClusterProfile does not exist".to_owned()),
+        };
+        for resource in own {
+            let removed = row(cluster, resource.component(), resource.name(), change);
+            changes.push((usize::MAX, PlannedChange { note: note.clone(), ..removed }));
         }
     }
     changes.sort_by(|(a, x), (b, y)| (a, &x.cluster, x.kind).cmp(&(b, &y.cluster, y.kind)));
@@ -192,15 +197,20 @@ fn sources<'a>(stored: &Stored<'a>, installed: &'a [(Component, Version)]) -> Ve
     VersionSources { available, before, installed, keeps_installed }
 }
 
-/// What happens to a resource whose cluster leaves `fleet`, and when.
-fn removal(fleet: &KnativeFleet) -> (Change, String) {
+/// What happens to a resource whose cluster leaves `fleet`, and when; `unavailable`: why the
+/// cluster is not available, if it is not.
+fn removal(fleet: &KnativeFleet, unavailable: Option<&str>) -> (Change, String) {
     let removal = &fleet.spec.removal;
     let change = match removal.policy {
         RemovalPolicy::Delete => Change::Delete,
         RemovalPolicy::Orphan => Change::Orphan,
     };
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD.as_secs(), i64::from);
-    (change, format!("{grace} s after the cluster left (removal.gracePeriodSeconds), within removal.maxAtOnce"))
+    let after = match unavailable.filter(|_| removal.policy == RemovalPolicy::Delete) {
+        Some(why) => format!("stays while the cluster is not available ({why}), and {grace} s after that"),
+        None => format!("{grace} s after the cluster left"),
+    };
+    (change, format!("{after} (removal.gracePeriodSeconds), within removal.maxAtOnce"))
 }
 
 fn row(cluster: &ClusterProfileReference, component: Component, name: &str, change: Change) -> PlannedChange {

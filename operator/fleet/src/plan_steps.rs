@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::{Gate, RemovalPolicy};
-use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::api::{
+    ClusterProfile, ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus,
+};
 use knative_operator_shared::fleet::stage::{InvalidStages, StageSettings, Stages};
 use serde::Serialize;
 
+use super::child;
 use super::plan::{Change, DEFERRED, PlannedChange, is_owned};
 use super::removal::{GRACE_PERIOD, Leaving, RemovalInput};
 
@@ -46,6 +49,9 @@ pub struct PlannedRemoval {
     pub clusters: usize,
     /// Number of those among them that stay while their resources are protected from deletion.
     pub protected: usize,
+    /// Number of those among them that stay while they are not healthy or not reachable, and for
+    /// another grace period then.
+    pub unavailable: usize,
     /// Number of clusters with an installation, with those that leave.
     pub installed: usize,
     /// Number of clusters that may leave within 24 hours, if more would.
@@ -113,33 +119,41 @@ fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> 
     }
 }
 
-/// The clusters that leave `fleet`, which selects `clusters`, among those of `resources` whose
-/// ClusterProfile exists; `None` if none leaves. `status`: that of the stored fleet.
-pub fn removal(
+/// The clusters that leave `fleet`, which selects `clusters`, among those of `resources` that have
+/// a `profile`; `None` if none leaves. `status`: that of the stored fleet.
+pub fn removal<'p>(
     fleet: &KnativeFleet,
     clusters: &[ClusterProfileReference],
     resources: &[Knative],
     (status, now): (&KnativeFleetStatus, Timestamp),
-    exists: impl Fn(&ClusterProfileReference) -> bool,
+    profile: impl Fn(&ClusterProfileReference) -> Option<&'p ClusterProfile>,
 ) -> Option<PlannedRemoval> {
     let selected: HashSet<_> = clusters.iter().collect();
     let own = resources.iter().filter(|resource| is_owned(fleet, resource) && !resource.is_terminating());
-    let (mut staying, mut leaving) = (BTreeSet::new(), BTreeMap::<_, Leaving>::new());
+    let (mut staying, mut left) = (BTreeSet::new(), BTreeMap::<_, Vec<&Knative>>::new());
     for resource in own {
         let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
-        if !selected.contains(&cluster) && exists(&cluster) {
-            // A protected resource can be orphaned.
-            let is_kept = fleet.spec.removal.policy == RemovalPolicy::Delete && is_protected(resource.meta());
-            let one = leaving.entry(cluster).or_default();
-            one.is_protected |= is_kept;
-            one.is_installed |= resource.installed_version().is_some();
+        if !selected.contains(&cluster) && profile(&cluster).is_some() {
+            left.entry(cluster).or_default().push(resource);
         } else if selected.contains(&cluster) && resource.installed_version().is_some() {
             staying.insert(cluster);
         }
     }
-    if leaving.is_empty() {
+    if left.is_empty() {
         return None;
     }
+    // A protected resource can be orphaned, and one of a cluster that is not available.
+    let uninstalls = fleet.spec.removal.policy == RemovalPolicy::Delete;
+    let leaving = left.into_iter().map(|(cluster, own)| {
+        let one = Leaving {
+            is_protected: uninstalls && own.iter().any(|resource| is_protected(resource.meta())),
+            is_unavailable: uninstalls && child::unavailable(&own, profile(&cluster)).is_some(),
+            is_installed: own.iter().any(|resource| resource.installed_version().is_some()),
+            ..Leaving::default()
+        };
+        (cluster, one)
+    });
+    let leaving: BTreeMap<_, _> = leaving.collect();
     let settings = &fleet.spec.removal;
     let grace = settings.grace_period_seconds.map_or(GRACE_PERIOD.as_secs(), i64::from);
     let input = RemovalInput {
@@ -153,17 +167,21 @@ pub fn removal(
         elapsed: SignedDuration::ZERO,
         now,
     };
+    let decision = input.decide(|_| false);
     Some(PlannedRemoval {
         clusters: leaving.len(),
-        protected: leaving.values().filter(|one| one.is_protected).count(),
+        protected: decision.protected.len(),
+        unavailable: decision.unavailable.len(),
         installed: staying.len() + leaving.len(),
-        blocked_by_limit: input.decide(|_| false).blocked.map(|blocked| blocked.limit),
+        blocked_by_limit: decision.blocked.map(|blocked| blocked.limit),
         grace_period_seconds: grace,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
     use knative_operator_shared::label::PROTECTED;
@@ -231,14 +249,36 @@ mod tests {
         };
         let resources: Vec<Knative> = (0..20).map(|number| own(number, number >= 18)).collect();
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let removed = |left: usize, exists: bool| {
-            let cluster = |resource: &Knative| resource.common().cluster_profile_ref.clone().unwrap();
+        let cluster = |resource: &Knative| resource.common().cluster_profile_ref.clone().unwrap();
+        let profile = |number: usize, is_healthy: bool| -> (ClusterProfileReference, ClusterProfile) {
+            let status = if is_healthy { "True" } else { "Unknown" };
+            let conditions = json!([{"type": "ControlPlaneHealthy", "status": status}]);
+            let profile = json!({"metadata": {"name": format!("c{number}"), "namespace": "f"}, "spec": {}, "status": {"conditions": conditions}});
+            (cluster(&resources[number]), serde_json::from_value(profile).unwrap())
+        };
+        // The first `lost` clusters are not available.
+        let planned = |left: usize, lost: usize, policy: &str| {
             let clusters: Vec<_> = resources.iter().skip(left).map(cluster).collect();
-            let status = KnativeFleetStatus::default();
-            removal(&fleet(&json!({})), &clusters, &resources, (&status, now), |_| exists)
+            let profiles: HashMap<_, _> = (0..20).map(|number| profile(number, number >= lost)).collect();
+            let (fleet, status) = (fleet(&json!({"removal": {"policy": policy}})), KnativeFleetStatus::default());
+            removal(&fleet, &clusters, &resources, (&status, now), |cluster| profiles.get(cluster))
+        };
+        let removed = |left: usize, exists: bool| {
+            if exists {
+                return planned(left, 0, "Delete");
+            }
+            let (clusters, status) = (resources.iter().skip(left).map(cluster), KnativeFleetStatus::default());
+            removal(&fleet(&json!({})), &clusters.collect::<Vec<_>>(), &resources, (&status, now), |_| None)
         };
         assert_eq!(removed(0, true), None);
         assert_eq!(removed(5, false), None);
+        let outage = |left, lost, policy| {
+            let planned = planned(left, lost, policy).unwrap();
+            (planned.clusters, planned.unavailable, planned.blocked_by_limit)
+        };
+        // What stays counts against no limit.
+        assert_eq!((outage(5, 2, "Delete"), outage(5, 3, "Delete")), ((5, 2, Some(2)), (5, 3, None)));
+        assert_eq!((outage(5, 3, "Orphan"), outage(20, 20, "Delete")), ((5, 0, Some(2)), (20, 18, None)));
         let two = removed(2, true).unwrap();
         assert_eq!((two.clusters, two.installed, two.blocked_by_limit, two.grace_period_seconds), (2, 20, None, 3600));
         assert_eq!(removed(5, true).unwrap().blocked_by_limit, Some(2));

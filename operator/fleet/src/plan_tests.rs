@@ -37,6 +37,7 @@ fn each_change_is_planned() {
         ("single", "rest", "True"),
         ("adopted", "rest", "False"),
         ("left", "rest", "True"),
+        ("lost", "rest", "Unknown"),
     ];
     let profiles: HashMap<_, _> =
         tiers.into_iter().map(|(name, tier, healthy)| (cluster(name), profile(tier, healthy))).collect();
@@ -47,6 +48,7 @@ fn each_change_is_planned() {
         stored("four", "adopted", &json!({"metadata": {"ownerReferences": null, "annotations": {ADOPT: "true"}}})),
         stored("five", "left", &json!({})),
         stored("six", "vanished", &json!({})),
+        stored("seven", "lost", &json!({})),
     ];
     let clusters = ["adopted", "new", "own", "same", "single"].map(cluster);
     let stored =
@@ -62,6 +64,7 @@ fn each_change_is_planned() {
             ("n/same", "rest", Change::None),
             ("n/single", "rest", Change::Conflict),
             ("n/left", "", Change::Delete),
+            ("n/lost", "", Change::Delete),
             ("n/vanished", "", Change::Keep),
         ]
     );
@@ -72,7 +75,9 @@ fn each_change_is_planned() {
     assert!(changes[2].name.starts_with("f-new-"));
     assert_eq!(changes[4].note, "KnativeServing n/three uses the cluster");
     assert!(changes[5].note.starts_with("3600 s after the cluster left"), "{}", changes[5].note);
-    assert_eq!(changes[6].note, "the ClusterProfile does not exist");
+    let stays = "stays while the cluster is not available (ControlPlaneHealthy is Unknown), and 3600 s after that";
+    assert!(changes[6].note.starts_with(stays), "{}", changes[6].note);
+    assert_eq!(changes[7].note, "the ClusterProfile does not exist");
 }
 
 #[test]

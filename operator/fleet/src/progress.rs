@@ -15,6 +15,8 @@ use super::timer::Phase;
 pub const HUB_FAULT: &str = "HubFault";
 /// Reason of a cluster that a person lets the rollout skip.
 pub const SKIPPED: &str = "Skipped";
+/// Reason of a cluster whose success the API server refuses to record.
+pub const NOT_STORED: &str = "OutcomeNotStored";
 /// Reason of a cluster with a refused write.
 const REFUSED: &str = "Refused";
 /// Why a cluster waits whose resources are deleted.

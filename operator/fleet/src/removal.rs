@@ -6,14 +6,16 @@
 //! and observed; within 24 hours, which are observed as well ([`super::budget`]), a limited number
 //! is, or an approved set; while the rollout is paused, none, and the observation starts again
 //! after it. A cluster that counts in a rollout, is protected from deletion, or is not available
-//! waits: it leaves when that ends, and not together with others that were removed before.
+//! waits: it leaves when that ends, and not together with others that were removed before. But an
+//! approval is for exactly the clusters that it names: an outage of some of them takes it neither
+//! from them nor from the others. Those are observed again when they are available.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
-use knative_operator_shared::api::fleet::RemovalStatus;
+use knative_operator_shared::api::fleet::{ApprovedRemoval, RemovalStatus};
 use knative_operator_shared::fleet::deletion::MAX_AT_ONCE;
 use knative_operator_shared::fleet::stage::limit;
 use knative_operator_shared::time::{next_minute, truncate};
@@ -30,6 +32,9 @@ pub const GRACE_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 /// Longest part of a grace period that one process must have observed, so that a step of the clock
 /// never ends it.
 const MAX_OBSERVED: SignedDuration = SignedDuration::from_hours(1);
+/// Maximum number of approved removals in the record. Clusters of earlier ones that are not
+/// available need another approval.
+const MAX_APPROVED: usize = 16;
 
 /// A cluster that leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +43,14 @@ pub struct Leaving {
     pub since: Option<Timestamp>,
     /// How long this process has observed it.
     pub observed: SignedDuration,
+    /// How long it has been available again, if this process has found it not available since that
+    /// time: its grace period begins again.
+    pub available_for: Option<SignedDuration>,
     /// Whether its resources can't be deleted.
     pub is_protected: bool,
-    /// Whether it is not healthy or not reachable, or nobody knows. A scheduler, or a label that a
-    /// controller sets, may have dropped it for that, so that it is no wish to uninstall.
+    /// Whether it is not healthy or not reachable, or nobody knows, also because its ClusterProfile
+    /// vanished since it left. A scheduler, or a label that a controller sets, may have dropped it
+    /// for that, so that it is no wish to uninstall.
     pub is_unavailable: bool,
     /// Whether a version was installed on it. Without one, it makes no limit greater.
     pub is_installed: bool,
@@ -51,6 +60,11 @@ impl Leaving {
     /// Whether it is part of a removal that was allowed until a time.
     fn is_allowed(&self, until: Option<Timestamp>) -> bool {
         self.since.is_some_and(|since| Some(since) <= until)
+    }
+
+    /// Whether it left in one of `periods`.
+    fn is_in(&self, periods: &[Period]) -> bool {
+        periods.iter().any(|(after, until)| self.since > *after && self.is_allowed(Some(*until)))
     }
 }
 
@@ -82,7 +96,7 @@ pub struct RemovalInput<'a> {
 pub struct Blocked {
     /// Its name, for the approval; `None` until it is recorded since when all its clusters left.
     pub name: Option<String>,
-    /// The clusters that need the approval.
+    /// The clusters that need the approval, also those that left before they were not available.
     pub clusters: BTreeSet<ClusterProfileReference>,
     /// Number of clusters that may leave within a day.
     pub limit: usize,
@@ -103,6 +117,9 @@ pub struct RemovalDecision {
     pub counting: BTreeSet<ClusterProfileReference>,
     /// Clusters that stay until they are available, and for their grace period after that.
     pub unavailable: BTreeSet<ClusterProfileReference>,
+    /// Those of them that are part of a removal that is approved, or needs an approval: what is
+    /// recorded about them stays.
+    pub kept: BTreeSet<ClusterProfileReference>,
     /// When the first cluster is removed, if that is not blocked.
     pub until: Option<Timestamp>,
     /// The new record.
@@ -115,6 +132,21 @@ impl RemovalDecision {
     /// Whether `cluster` waits: it is protected, counts in the rollout, or is not available.
     pub fn waits(&self, cluster: &ClusterProfileReference) -> bool {
         [&self.protected, &self.counting, &self.unavailable].iter().any(|waiting| waiting.contains(cluster))
+    }
+
+    /// The time to record for `cluster`, which `leaves` or not, and for which `recorded` is stored.
+    /// No removal may start before former times are cleared: a cluster that waits would be part of
+    /// it.
+    pub fn mark(
+        &self,
+        cluster: &ClusterProfileReference,
+        leaves: bool,
+        recorded: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        if self.kept.contains(cluster) {
+            return recorded.filter(|_| leaves);
+        }
+        recorded.or(self.since).filter(|_| leaves && !self.waits(cluster))
     }
 }
 
@@ -135,6 +167,21 @@ impl<'a> Leavers<'a> {
     }
 }
 
+/// The times after which the clusters of a removal left, if it is not the first one, and until
+/// which.
+type Period = (Option<Timestamp>, Timestamp);
+
+/// The period of an approved removal; `None` if its times can't be read.
+fn period(removal: &ApprovedRemoval) -> Option<Period> {
+    let after = removal.after.as_deref().map(str::parse).transpose().ok()?;
+    Some((after, removal.until.parse().ok()?))
+}
+
+/// The periods of the approved removals in `record`.
+fn approved_periods(record: &RemovalStatus) -> Vec<Period> {
+    record.approved.iter().filter_map(period).collect()
+}
+
 /// The time of the last removal in `record` that was allowed, or of the last cluster in it.
 fn allowed_until(record: &RemovalStatus) -> Option<Timestamp> {
     record.allowed_until.as_deref()?.parse().ok()
@@ -152,10 +199,12 @@ pub fn recorded(text: &str, record: &RemovalStatus, now: Timestamp) -> Option<Ti
     text.parse().ok().filter(|time| *time <= latest)
 }
 
-/// Whether some of `leaving` are part of a removal in `record`, and not removed yet.
+/// Whether some of `leaving` are part of a removal in `record`, and not removed yet. Approved ones
+/// that are not available keep no budget: no limit holds for them.
 pub fn are_left(leaving: &BTreeMap<ClusterProfileReference, Leaving>, record: &RemovalStatus) -> bool {
-    let until = allowed_until(record);
-    leaving.values().any(|leaving| leaving.is_allowed(until))
+    let (until, approved) = (allowed_until(record), approved_periods(record));
+    let is_left = |one: &Leaving| one.is_allowed(until) && !(one.is_unavailable && one.is_in(&approved));
+    leaving.values().any(is_left)
 }
 
 impl RemovalInput<'_> {
@@ -169,6 +218,8 @@ impl RemovalInput<'_> {
         }
         let observed = if is_due { SignedDuration::ZERO } else { self.elapsed };
         decision.wake = (!recent.is_empty()).then(|| budget::STEP - observed);
+        let is_left = |period: Period| self.leaving.values().any(|one| one.is_in(&[period]));
+        decision.record.approved.retain(|removal| period(removal).is_some_and(is_left));
         if self.leaving.is_empty() {
             return decision;
         }
@@ -181,18 +232,31 @@ impl RemovalInput<'_> {
         decision.counting = counting.into_keys().cloned().collect();
         let (unavailable, leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
             others.into_iter().partition(|(_, one)| one.is_unavailable);
-        decision.unavailable = unavailable.into_keys().cloned().collect();
+        decision.unavailable = unavailable.keys().copied().cloned().collect();
         let is_new = leaving.values().any(|leaving| leaving.since.is_none());
         let all = leaving.iter().map(|(cluster, leaving)| (*cluster, *leaving));
         let rest: BTreeMap<_, _> = all.filter(|(_, leaving)| !leaving.is_allowed(allowed)).collect();
+        // An approval names those as well that left before they were not available.
+        let waiting = unavailable.iter().map(|(cluster, leaving)| (*cluster, *leaving));
+        let waiting = waiting.filter(|(_, leaving)| leaving.since.is_some() && !leaving.is_allowed(allowed));
+        let mut named = rest.clone();
+        named.extend(waiting);
         let used = budget::count(&recent);
         let limit = self.limit(used, allowed);
         let is_within = rest.len() + used <= limit;
         // It follows from the times.
-        let name = rest.values().all(|leaving| leaving.since.is_some()).then(|| name(&rest));
+        let name = named.values().all(|leaving| leaving.since.is_some()).then(|| name(&named));
         let is_approved = name.as_deref().is_some_and(is_approved);
-        if !rest.is_empty() && !is_within && !is_approved {
-            decision.blocked = Some(Blocked { name, clusters: rest.keys().copied().cloned().collect(), limit });
+        let is_blocked = !rest.is_empty() && !is_within && !is_approved;
+        let approved = approved_periods(self.record);
+        let is_kept = |one: &Leaving| {
+            let is_open = one.since.is_some() && (is_blocked || is_approved);
+            if one.is_allowed(allowed) { one.is_in(&approved) } else { is_open }
+        };
+        let kept = unavailable.into_iter().filter(|(_, one)| is_kept(one));
+        decision.kept = kept.map(|(cluster, _)| cluster.clone()).collect();
+        if is_blocked {
+            decision.blocked = Some(Blocked { name, clusters: named.keys().copied().cloned().collect(), limit });
             decision.wake = decision.wake.into_iter().chain(budget::left(&recent)).min();
         }
         let mut started = Vec::new();
@@ -201,7 +265,7 @@ impl RemovalInput<'_> {
                 continue;
             }
             let Some(since) = leaving.since else { continue };
-            let left = self.left(since, leaving.observed);
+            let left = self.left(since, leaving);
             decision.until = decision.until.into_iter().chain([self.until(since, left)]).min();
             if !left.is_positive() && !self.is_paused {
                 decision.remove.insert(cluster.clone());
@@ -211,13 +275,18 @@ impl RemovalInput<'_> {
             }
         }
         if let Some(newest) = started.iter().max().copied() {
-            // All of them are approved, also those whose grace period is not over. Otherwise, those
-            // that left earlier are allowed with it.
-            let is_all = is_approved && !is_within;
-            let times = rest.values().filter_map(|leaving| leaving.since);
-            let times: Vec<_> = times.filter(|since| is_all || *since <= newest).collect();
+            // All that are named are approved, also those that are not available, or whose grace
+            // period is not over. Otherwise, those that left earlier are allowed with it.
+            let all = if is_approved { &named } else { &rest };
+            let times = all.values().filter_map(|leaving| leaving.since);
+            let times: Vec<_> = times.filter(|since| is_approved || *since <= newest).collect();
             budget::add(&mut recent, times.len(), self.now);
-            decision.record = RemovalStatus { allowed_until: times.iter().max().map(ToString::to_string), recent };
+            let until = times.iter().max().map(ToString::to_string);
+            let mut approved = std::mem::take(&mut decision.record.approved);
+            let after = self.record.allowed_until.clone();
+            approved.extend(until.clone().filter(|_| is_approved).map(|until| ApprovedRemoval { after, until }));
+            approved.drain(..approved.len().saturating_sub(MAX_APPROVED));
+            decision.record = RemovalStatus { allowed_until: until, approved, recent };
             decision.wake = decision.wake.into_iter().chain([budget::STEP]).min();
         }
         decision.since = is_new.then(|| self.since(&decision.record));
@@ -235,8 +304,12 @@ impl RemovalInput<'_> {
     }
 
     /// How long a cluster that left at `since` is still kept: a grace period that this process
-    /// observed is over, also by a clock that was set back.
-    fn left(&self, since: Timestamp, observed: SignedDuration) -> SignedDuration {
+    /// observed is over, also by a clock that was set back. After an outage, all of it is observed.
+    fn left(&self, since: Timestamp, leaving: &Leaving) -> SignedDuration {
+        if let Some(observed) = leaving.available_for {
+            return self.grace - observed;
+        }
+        let observed = leaving.observed;
         let recorded = self.grace - self.now.duration_since(since);
         recorded.min(self.grace - observed).max(self.grace.min(MAX_OBSERVED) - observed)
     }
@@ -276,3 +349,7 @@ fn name(clusters: &BTreeMap<&ClusterProfileReference, &Leaving>) -> String {
 #[cfg(test)]
 #[path = "removal_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "approved_removals.rs"]
+mod approved;

@@ -3,6 +3,7 @@
 //! removed is compared with what is true, in the words of the documents, and not with what the
 //! guard computes from it.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -73,6 +74,9 @@ struct Cluster {
     observed: Option<SignedDuration>,
 }
 
+/// A cluster, and how often it had left.
+type Departure = (usize, u32);
+
 /// A fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
@@ -85,10 +89,15 @@ pub struct Fleet {
     paused: bool,
     now: SignedDuration,
     skew: SignedDuration,
-    /// Names of removals that were approved.
-    approvals: BTreeSet<String>,
-    /// The clusters for which they were, each with the number of times that it had left.
-    approved: BTreeSet<(usize, u32)>,
+    /// Names of removals that were approved, and the clusters for which they were.
+    approvals: BTreeMap<String, BTreeSet<Departure>>,
+    /// All these clusters.
+    approved: BTreeSet<Departure>,
+    /// Those of the last approval, as long as nothing happens to them but outages, pauses and
+    /// restarts, and nobody else leaves.
+    undisturbed: BTreeSet<Departure>,
+    /// Those of approvals that were used. "An outage takes the approval from none of them."
+    owed: BTreeSet<Departure>,
     /// When clusters were removed that needed no approval.
     within: Vec<SignedDuration>,
     backup: Option<Box<Fleet>>,
@@ -132,14 +141,15 @@ impl Fleet {
             let since = self.left_at(index);
             let is_paused = self.paused;
             let cluster = &mut self.clusters[index];
-            // After a pause, it starts again.
-            cluster.observed =
-                cluster.observed.filter(|_| since.is_some()).or(since.map(|_| now)).filter(|_| !is_paused);
+            let stands = is_paused || cluster.waits.contains(&Wait::Unavailable);
+            // After a pause or an outage, it starts again.
+            cluster.observed = cluster.observed.filter(|_| since.is_some()).or(since.map(|_| now)).filter(|_| !stands);
             if cluster.has_left && !self.removed.contains(&index) {
                 let observed = cluster.observed.map(|from| now - from).unwrap_or_default();
                 let one = Leaving {
                     since,
                     observed,
+                    available_for: None,
                     is_protected: cluster.waits.contains(&Wait::Protected),
                     is_unavailable: cluster.waits.contains(&Wait::Unavailable),
                     is_installed: true,
@@ -161,8 +171,18 @@ impl Fleet {
             elapsed,
             now: self.clock(),
         };
-        let mut decision = input.decide(|name| self.approvals.contains(name));
+        let used = RefCell::new(BTreeSet::new());
+        let mut decision = input.decide(|name| {
+            let approved = self.approvals.get(name);
+            used.borrow_mut().extend(approved.into_iter().flatten().copied());
+            approved.is_some()
+        });
         self.budget.decide(&decision.record, now);
+        let blocked = decision.blocked.take().map(|blocked| {
+            let clusters: Vec<usize> = blocked.clusters.iter().filter_map(|one| one.name.parse().ok()).collect();
+            (blocked.name, clusters)
+        });
+        self.check_approvals(blocked.as_ref().map_or(&[][..], |(_, clusters)| clusters.as_slice()));
         let mut left = limit;
         let mut write = || {
             left = left.saturating_sub(1);
@@ -172,18 +192,16 @@ impl Fleet {
         for is_marked in [false, true] {
             for index in 0..self.clusters.len() {
                 let name = reference(index);
-                let leaves = leaving.contains_key(&name) && !decision.waits(&name);
-                let wanted = if leaves { self.left_at(index).or(decision.since) } else { None };
+                let wanted = decision.mark(&name, leaving.contains_key(&name), self.left_at(index));
                 if wanted.is_some() == is_marked && wanted != self.clusters[index].mark && write() {
                     self.clusters[index].mark = wanted;
                 }
             }
         }
-        let rest = leaving.iter().filter(|(name, _)| !decision.waits(name));
-        let is_marked = rest.clone().all(|(_, one)| one.since.is_some());
-        let rest: Vec<usize> = rest.filter_map(|(name, _)| name.name.parse().ok()).filter(|_| is_marked).collect();
-        let blocked = decision.blocked.take().and_then(|blocked| Some((blocked.name?, rest)));
         if (!decision.remove.is_empty() || decision.record != self.record) && write() {
+            if decision.record.allowed_until != self.record.allowed_until {
+                self.owed.extend(used.into_inner());
+            }
             self.record = decision.record;
             for index in 0..self.clusters.len() {
                 if decision.remove.contains(&reference(index)) && write() {
@@ -191,7 +209,25 @@ impl Fleet {
                 }
             }
         }
-        blocked
+        blocked.and_then(|(name, clusters)| Some((name?, clusters)))
+    }
+
+    /// "An approval is for exactly the clusters that it names: an outage of some of them takes it
+    /// neither from them nor from the others." `blocked` need an approval now.
+    fn check_approvals(&mut self, blocked: &[usize]) {
+        let departure = |index: usize| (index, self.clusters[index].times);
+        let owed = blocked.iter().find(|index| self.owed.contains(&departure(**index)));
+        assert_eq!(owed, None, "a cluster of an approval that was used needs another one");
+        let leaves = |index: usize| {
+            let Cluster { has_left, mark, waits, .. } = &self.clusters[index];
+            *has_left && !self.removed.contains(&index) && (mark.is_some() || waits.is_empty())
+        };
+        let all = (0..self.clusters.len()).filter(|index| leaves(*index)).chain(blocked.iter().copied());
+        if all.map(departure).any(|one| !self.undisturbed.contains(&one)) {
+            self.undisturbed.clear();
+        }
+        let lost = !self.undisturbed.is_empty() && !blocked.is_empty();
+        assert!(!lost, "the removal of {blocked:?} was approved, and needs another approval");
     }
 
     /// Removes the installation of a cluster, if that may be.
@@ -201,8 +237,10 @@ impl Fleet {
         assert!(cluster.waits.is_empty(), "cluster {index} was removed, which waits: {cluster:?}");
         let kept = cluster.since.map(|since| self.now - since);
         assert!(kept >= Some(GRACE_PERIOD), "cluster {index} was removed before its grace period is over: {kept:?}");
+        let departure = (index, cluster.times);
         self.removed.insert(index);
-        if self.approved.contains(&(index, cluster.times)) {
+        if self.approved.contains(&departure) {
+            self.owed.remove(&departure);
             return;
         }
         assert!(installed > 1, "the last installation was removed without an approval");
@@ -214,6 +252,15 @@ impl Fleet {
 
     pub fn act(&mut self, action: &Action) {
         let count = self.clusters.len();
+        let disturbs = matches!(
+            action,
+            Action::Leave(..)
+                | Action::Mistype(_)
+                | Action::Protect(..)
+                | Action::Count(..)
+                | Action::SetClock(_)
+                | Action::Restore
+        );
         match action {
             Action::Tick(minutes) => self.now += SignedDuration::from_mins(*minutes),
             Action::Leave(index, left) => self.leave(index % count, *left),
@@ -226,8 +273,10 @@ impl Fleet {
             Action::Pause(paused) => self.paused = *paused,
             Action::Approve => {
                 if let Some((name, clusters)) = self.pass(usize::MAX) {
-                    self.approvals.insert(name);
-                    self.approved.extend(clusters.into_iter().map(|index| (index, self.clusters[index].times)));
+                    let departures = clusters.into_iter().map(|index| (index, self.clusters[index].times));
+                    self.undisturbed = departures.collect();
+                    self.approved.extend(&self.undisturbed);
+                    self.approvals.insert(name, self.undisturbed.clone());
                 }
             }
             Action::SetClock(seconds) => self.skew = SignedDuration::from_secs(*seconds),
@@ -239,6 +288,9 @@ impl Fleet {
             Action::Join => self.clusters.push(Cluster::default()),
             Action::Backup => self.backup = Some(Box::new(Self { backup: None, ..self.clone() })),
             Action::Restore => self.restore(),
+        }
+        if disturbs {
+            self.undisturbed.clear();
         }
         self.observe();
         // Nothing wakes a fleet that is paused.
@@ -262,6 +314,9 @@ impl Fleet {
     }
 
     fn hold(&mut self, index: usize, why: Wait, is: bool) {
+        if is && why != Wait::Unavailable {
+            self.owed.remove(&(index, self.clusters[index].times));
+        }
         let waits = &mut self.clusters[index].waits;
         if is {
             waits.insert(why);
@@ -279,6 +334,7 @@ impl Fleet {
         if !left {
             // It is installed again.
             self.removed.remove(&index);
+            self.owed.remove(&(index, cluster.times));
         }
     }
 }

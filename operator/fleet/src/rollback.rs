@@ -165,7 +165,7 @@ fn started(member: &Member, update: &str) -> Option<jiff::Timestamp> {
 mod tests {
     use std::cell::Cell;
     use std::collections::{BTreeMap, BTreeSet};
-    use std::sync::OnceLock;
+    use std::sync::{Arc, OnceLock};
 
     use jiff::Timestamp;
     use knative_operator_shared::api::fleet::{ApprovalPolicy, OnFailure, Rollout, Stage};
@@ -181,9 +181,9 @@ mod tests {
     struct Counted(Cell<usize>);
 
     impl Contents for Counted {
-        fn of(&self, revision: &str, _: &ClusterProfileReference, _: Component) -> Option<Wanted> {
+        fn of(&self, revision: &str, _: &ClusterProfileReference, _: Component) -> Option<Arc<Wanted>> {
             self.0.set(self.0.get() + 1);
-            Some(Wanted { content: u128::from(revision == "b"), version: None })
+            Some(Arc::new(Wanted { content: u128::from(revision == "b"), version: None }))
         }
 
         fn knows(&self, _: &str) -> bool {

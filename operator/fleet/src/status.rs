@@ -12,7 +12,7 @@ use super::conditions::{State, condition, conditions};
 use super::decision::{Decision, Input};
 use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
 use super::member::{Contents, Member};
-use super::progress::{HUB_FAULT, Progress, SKIPPED};
+use super::progress::{HUB_FAULT, NOT_STORED, Progress, SKIPPED};
 use super::removal::Leavers;
 use super::rollback;
 use super::stages::{number, stages};
@@ -22,7 +22,7 @@ use super::unknown::{self, CONTENT_UNKNOWN};
 pub const MAX_ATTENTION: usize = 20;
 /// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
 /// small.
-const MAX_CLUSTER_MESSAGE: usize = 512;
+pub(super) const MAX_CLUSTER_MESSAGE: usize = 512;
 
 /// The status of a fleet of `generation` after `old`.
 pub fn status<C: Contents>(
@@ -233,20 +233,28 @@ fn attention<C: Contents>(
                     None => continue,
                 },
             },
-            Progress::Updated => match member.not_ready() {
-                Some((reason, message)) => (5, reason, message),
-                None => continue,
+            Progress::Updated => match (member.unrecorded.as_ref(), member.not_ready()) {
+                (Some(why), _) if input.is_unstored(member) => (
+                    2,
+                    NOT_STORED.to_owned(),
+                    format!("it is updated, and its stage waits until that is recorded: {why}"),
+                ),
+                (_, Some((reason, message))) => (5, reason, message),
+                (_, None) => continue,
             },
             Progress::Soaking(_) | Progress::Pending => continue,
         };
         let message = clip(&message, MAX_CLUSTER_MESSAGE);
         attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
     }
-    let reported: HashSet<_> = attention.iter().map(|(_, attention)| attention.cluster.clone()).collect();
-    for (cluster, (reason, message)) in input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster)) {
+    let reported: HashSet<_> = attention.iter().map(|(_, attention)| &attention.cluster).collect();
+    let others = input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster));
+    let others = others.map(|(cluster, (reason, message))| {
         let message = clip(message, MAX_CLUSTER_MESSAGE);
-        attention.push((7, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
-    }
+        (7, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message })
+    });
+    let others: Vec<_> = others.collect();
+    attention.extend(others);
     attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
     attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
 }
@@ -254,7 +262,7 @@ fn attention<C: Contents>(
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
-    use std::sync::OnceLock;
+    use std::sync::{Arc, OnceLock};
 
     use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
     use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -269,8 +277,8 @@ mod tests {
     struct Nothing;
 
     impl Contents for Nothing {
-        fn of(&self, _: &str, _: &ClusterProfileReference, _: Component) -> Option<Wanted> {
-            Some(Wanted { content: 1, version: None })
+        fn of(&self, _: &str, _: &ClusterProfileReference, _: Component) -> Option<Arc<Wanted>> {
+            Some(Arc::new(Wanted { content: 1, version: None }))
         }
 
         fn knows(&self, _: &str) -> bool {

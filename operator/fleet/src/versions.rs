@@ -77,6 +77,19 @@ pub fn meanings(data: &RevisionData, sources: &VersionSources<'_>) -> Vec<Meanin
     meanings
 }
 
+/// What `asked` of `component` means in `before`, the revision that is rolled out now.
+fn rolled_out(before: Option<&RevisionData>, component: Component, asked: &str) -> Option<Version> {
+    before.and_then(|before| before.version(component, Some(asked))?.parse().ok())
+}
+
+/// Whether what the versions in `data` mean depends on what is installed: the revision `before`,
+/// which is rolled out now, has not all of them.
+pub fn needs_installed(data: &RevisionData, before: Option<&RevisionData>) -> bool {
+    let is_open =
+        |component| data.floating(component).iter().any(|asked| rolled_out(before, component, asked).is_none());
+    Component::ALL.into_iter().any(is_open)
+}
+
 /// `data` with the versions that it means. One that can't be resolved stays as it is: the
 /// resources report it.
 pub fn resolved(mut data: RevisionData, sources: &VersionSources<'_>) -> RevisionData {
@@ -85,7 +98,7 @@ pub fn resolved(mut data: RevisionData, sources: &VersionSources<'_>) -> Revisio
         let available = available.map_or(&[][..], |(_, versions)| versions.as_slice());
         let mut table = BTreeMap::new();
         for asked in data.floating(component) {
-            let before = sources.before.and_then(|before| before.version(component, Some(&asked))?.parse().ok());
+            let before = rolled_out(sources.before, component, &asked);
             let newest = || {
                 let own = sources
                     .installed
@@ -187,6 +200,18 @@ mod tests {
         // The revision of an earlier version of the operator has no versions.
         assert_eq!(resolve("1.22", &newer, Some(&data("1.22")), &["1.22.1", "1.21.0"], true), first);
         assert_eq!(resolve("1.22", &older, None, &["1.22.1"], false), first);
+        // Once it is rolled out, nobody asks what is installed.
+        for (asked, before, expected) in [
+            ("1.22", None, true),
+            ("1.22", Some(&data("1.22")), true),
+            ("1.22", Some(&first), false),
+            ("latest", Some(&first), true),
+            ("1.22.1", None, false),
+        ] {
+            assert_eq!(needs_installed(&data(asked), before), expected, "{asked}");
+            let with = |installed: &[&str]| resolve(asked, &newer, before, installed, true);
+            assert!(expected || with(&[]) == with(&["1.22.0", "1.22.4", "1.23.0"]), "{asked}");
+        }
         // An exact version, and one that does not exist, stay.
         assert_eq!(resolve("1.22.1", &newer, Some(&first), &[], false), data("1.22.1"));
         assert_eq!(resolve("1.99", &newer, Some(&first), &[], false), data("1.99"));

@@ -75,6 +75,12 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         &[],
         "Let the cluster manager publish `status.properties` of the ClusterProfile: `kubectl get clusterprofiles {profile} -n {profileNamespace} -o yaml`; or correct the templates or overrides, which is another revision: `kubectl edit knativefleets {name} -n {namespace}`",
     ),
+    temporary(
+        ATTENTION,
+        "OutcomeNotStored",
+        &[],
+        "Fix what the message of the API server names, such as a policy that refuses the annotation `operator.knative.dev/fleet-outcome`. The operator tries again every 5 s.",
+    ),
     permanent(
         ATTENTION,
         "ClusterLeft",

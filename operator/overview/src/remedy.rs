@@ -252,7 +252,7 @@ pub fn advice_for_attention(reason: &str, names: &Names<'_>) -> Option<Advice> {
 mod tests {
     use knative_operator_fleet::absence::Gone;
     use knative_operator_fleet::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN};
-    use knative_operator_fleet::progress::{HUB_FAULT, Progress, SKIPPED};
+    use knative_operator_fleet::progress::{HUB_FAULT, NOT_STORED, Progress, SKIPPED};
     use knative_operator_fleet::unknown::CONTENT_UNKNOWN;
     use knative_operator_shared::reason::Reason;
 
@@ -316,7 +316,8 @@ mod tests {
     /// compiler asks for those of a new variant.
     fn reasons(progress: &Progress) -> Vec<&'static str> {
         match progress {
-            Progress::Pending | Progress::Updated => Vec::new(),
+            Progress::Pending => Vec::new(),
+            Progress::Updated => vec![NOT_STORED],
             Progress::Updating(_) => vec![HUB_FAULT, GATE_UNKNOWN, GATE_PENDING],
             Progress::Soaking(_) => Vec::new(),
             Progress::Deferred(_) => vec!["Deferred"],
@@ -337,6 +338,7 @@ mod tests {
         let text = String::new;
         let all = [
             Progress::Updating(None),
+            Progress::Updated,
             Progress::Deferred(text()),
             Progress::Skipped,
             Progress::Failed(text(), text()),

@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use super::Component;
 pub use super::fleet_gate::{EventGate, Gate, GateBroker, GateService, HttpGate, JobGate};
 pub use super::fleet_status::{
-    BlockedRemoval, ClusterAttention, KnativeFleetStatus, RecentRemoval, RemovalStatus, RolloutRecord, StageApproval,
-    StageState, StageStatus,
+    ApprovedRemoval, BlockedRemoval, ClusterAttention, KnativeFleetStatus, RecentRemoval, RemovalStatus, RolloutRecord,
+    StageApproval, StageState, StageStatus,
 };
 
 /// Spec of a fleet.

@@ -122,8 +122,23 @@ pub struct RemovalStatus {
     /// or approved (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_until: Option<String>,
+    /// Approved removals of which clusters are left, at most 16. Such a cluster needs no other
+    /// approval after an outage.
+    // Always serialized, like `recent`: in the merge patch of the status, it replaces the former.
+    pub approved: Vec<ApprovedRemoval>,
     /// Removals of the last 24 hours in which the operator ran.
     pub recent: Vec<RecentRemoval>,
+}
+
+/// An approved removal of the clusters that left within a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApprovedRemoval {
+    /// They left after this time (RFC 3339). Absent for the first removal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// They left at this time or before (RFC 3339).
+    pub until: String,
 }
 
 /// Clusters that were removed within an hour.

@@ -102,7 +102,9 @@ fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>,
     let key = write.key();
     match (result, &write.change) {
         (Ok(Some(resource)), change) => {
-            if !matches!(change, Change::Record(_)) {
+            if matches!(change, Change::Record(_)) {
+                state.unrecorded.remove(&key);
+            } else {
                 state.refused.remove(&key);
             }
             state.written.insert(key, (Arc::new(resource), Instant::now()));
@@ -112,7 +114,10 @@ fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>,
         (Err(WriteError::Refused(message)), Change::Apply { revision, .. }) => {
             state.refused.insert(key, RefusedWrite { revision: revision.clone(), message, at: Instant::now() });
         }
-        (Err(error), _) => {
+        (Err(error), change) => {
+            if let (WriteError::Refused(message), Change::Record(_)) = (&error, change) {
+                state.unrecorded.insert(key, message.clone());
+            }
             tracing::warn!(cluster = %write.cluster, component = %write.component, %error, "cannot write a resource of a fleet");
         }
     }
@@ -202,5 +207,20 @@ mod tests {
         assert!(!record(&mut state, &write(Component::Eventing), Ok(Some(eventing))));
         let refused: Vec<_> = state.refused.keys().collect();
         assert_eq!(refused, [&(cluster.clone(), Component::Serving)]);
+    }
+
+    #[test]
+    fn refused_record_is_known_until_it_is_stored() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let change = Change::Record(Outcome::Succeeded);
+        let write = Write { cluster: cluster.clone(), component: Component::Eventing, change };
+        let mut state = FleetState::default();
+        assert!(record(&mut state, &write, Err(WriteError::Refused("no".to_owned()))));
+        assert_eq!(state.unrecorded(&cluster).as_deref(), Some("no"));
+        // Another try may fail for another reason, which passes.
+        assert!(record(&mut state, &write, Err(WriteError::Conflict("changed".to_owned()))));
+        assert_eq!(state.unrecorded(&cluster).as_deref(), Some("no"));
+        assert!(!record(&mut state, &write, Ok(Some(Knative::Eventing(KnativeEventing::default())))));
+        assert_eq!(state.unrecorded(&cluster), None);
     }
 }

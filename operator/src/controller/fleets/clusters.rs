@@ -36,7 +36,7 @@ pub enum UnknownClusters {
 type Located = Result<Arc<Selected>, UnknownClusters>;
 
 /// What a selection was computed from.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Basis {
     placement: Placement,
     /// The field that selects by properties outside of the placement.
@@ -69,21 +69,23 @@ impl Selections {
     ///
     /// Why they are unknown.
     pub fn of(&self, fleet: &KnativeFleet, store: &Store, (versions, profiles): (Versions, &Profiles)) -> Located {
-        let placement = fleet.spec.placement.clone();
-        let dividing = dividing_field(&fleet.spec);
+        let (placement, dividing) = (&fleet.spec.placement, dividing_field(&fleet.spec));
         let uses_properties = placement.property_selector.is_some() || dividing.is_some();
         let properties = uses_properties.then_some(versions.properties);
-        let basis =
-            Basis { placement, dividing, labels: versions.labels, properties, decisions: store.decisions_version() };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(&key(fleet)) {
-            Some((of, selected)) if *of == basis => selected.clone(),
-            _ => {
-                let selected = clusters(fleet, store, profiles).map(|clusters| Arc::new(Selected::from(clusters)));
-                known.insert(key(fleet), (basis, selected.clone()));
-                selected
-            }
+        let (labels, decisions) = (versions.labels, store.decisions_version());
+        // Each pass asks about the older fleets, too.
+        let is_same = |of: &Basis| {
+            let is_same = of.placement == *placement && of.dividing == dividing;
+            is_same && (of.labels, of.properties, of.decisions) == (labels, properties, decisions)
+        };
+        let (key, mut known) = (key(fleet), self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some((_, selected)) = known.get(&key).filter(|(of, _)| is_same(of)) {
+            return selected.clone();
         }
+        let selected = clusters(fleet, store, profiles).map(|clusters| Arc::new(Selected::from(clusters)));
+        let basis = Basis { placement: placement.clone(), dividing, labels, properties, decisions };
+        known.insert(key, (basis, selected.clone()));
+        selected
     }
 
     /// The clusters among `own` that fleets older than `fleet` select, with the oldest of them.

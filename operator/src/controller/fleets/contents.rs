@@ -23,11 +23,11 @@ pub struct Known {
     /// The ClusterProfile that they were computed for.
     profile: Option<Arc<ClusterProfile>>,
     /// By revision and component, of which there are few.
-    contents: Vec<(String, Component, Option<Wanted>)>,
+    contents: Vec<(String, Component, Option<Arc<Wanted>>)>,
 }
 
 impl Known {
-    fn get(&self, revision: &str, component: Component) -> Option<&Option<Wanted>> {
+    fn get(&self, revision: &str, component: Component) -> Option<&Option<Arc<Wanted>>> {
         let found = self.contents.iter().find(|(of, kind, _)| of == revision && *kind == component);
         found.map(|(_, _, wanted)| wanted)
     }
@@ -108,7 +108,7 @@ impl<'a> Contents<'a> {
 }
 
 impl member::Contents for Contents<'_> {
-    fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Wanted> {
+    fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Arc<Wanted>> {
         if let Some(wanted) = self.cache().get(cluster).and_then(|known| known.get(revision, component)).cloned() {
             return wanted;
         }
@@ -116,6 +116,7 @@ impl member::Contents for Contents<'_> {
         if let (Some(wanted), Some(data)) = (&mut wanted, self.revisions.get(revision)) {
             wanted.content = content_with(wanted.content, data.components());
         }
+        let wanted = wanted.map(Arc::new);
         let new = || Known { profile: self.profiles.get(cluster).cloned(), contents: Vec::new() };
         let mut cache = self.cache();
         let known = cache.entry(cluster.clone()).or_insert_with(new);
@@ -199,6 +200,18 @@ mod tests {
             |revision: &str| ["with", "without", "missing"].map(|name| contents.is_known(revision, &cluster(name)));
         assert_eq!((known("property"), known("label")), ([true, false, false], [true, true, false]));
         assert_eq!(known("other"), [false; 3]);
+    }
+
+    #[test]
+    fn content_is_computed_once_and_shared() {
+        let data = RevisionData { serving: Some(Template::default()), ..RevisionData::default() };
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let (cache, profiles) = (Mutex::default(), HashMap::new());
+        let of = || {
+            let contents = Contents::new([("r", &data)].into(), &profiles, &[], &cache);
+            contents.of("r", &cluster, Component::Serving).unwrap()
+        };
+        assert!(Arc::ptr_eq(&of(), &of()), "also in the next pass");
     }
 
     #[test]

@@ -126,7 +126,7 @@ pub struct ObservedChild {
     stored: Arc<Knative>,
     record: Arc<Record>,
     /// The content of its revision, which depends on the labels and properties of the cluster.
-    wanted: Option<Wanted>,
+    wanted: Option<Arc<Wanted>>,
     components: Vec<Component>,
     applied: Applied,
 }

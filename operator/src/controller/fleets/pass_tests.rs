@@ -295,6 +295,28 @@ async fn cluster_that_left_in_an_outage_stays_only_if_something_began_there() {
 }
 
 #[tokio::test]
+async fn no_removal_starts_before_the_times_of_clusters_that_wait_are_removed() {
+    for (is_refused, expected) in [(false, 1), (true, 0)] {
+        let refuses = move |method: &Method, path: &str| {
+            (is_refused && *method == Method::PATCH && path.ends_with("/knativeservings/b")).then_some(403)
+        };
+        let (hub, mut requests) = hub(Vec::from([fleet("prod")]), refuses);
+        let (cx, _) = context(&hub);
+        cx.profiles.reset(Vec::from([profile("a", "prod"), lost("b"), profile("c", "test")]));
+        cx.registry.set(with_finalizer("b", Component::Serving.finalizer()));
+        cx.registry.set(resource("c"));
+        let stored = StoredFleet { fleet: serde_json::from_value(fleet("prod")).unwrap(), unreadable: None };
+        let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+        Box::pin(reconcile::reconcile(&cx, &store, &stored, &selections, &mut state)).await;
+        let mut deleted = 0;
+        while let Ok((method, ..)) = requests.try_recv() {
+            deleted += usize::from(method == Method::DELETE);
+        }
+        assert_eq!(deleted, expected, "{is_refused}");
+    }
+}
+
+#[tokio::test]
 async fn no_time_passes_in_passes_that_do_not_know_the_clusters() {
     let (hub, _requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
     let (cx, _) = context(&hub);

@@ -88,14 +88,14 @@ async fn pass(
     };
     let Gathered { stages, withheld: without_finalizer, selected, profiles: all_profiles, versions: profile_versions } =
         gathered;
+    let mut stored_status = state.stored_status(fleet);
     let clusters = &selected.clusters;
     children.add_others(fleet, &selected, &cx.registry);
 
     let versions =
         Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
     let owner = owner(fleet);
-    let revisions = own_revisions(cx, store, fleet, state);
-    let mut stored_status = state.stored_status(fleet);
+    let revisions = own_revisions(cx, store, fleet, &stored_status, state);
     let data = resolved(cx, fleet, &revisions, &stored_status, &children, &versions);
     let update = revision::name_of(&revisions, &data, of(fleet, &stored_status));
     if record(cx, fleet, &revisions, &data, &mut stored_status).await? {
@@ -220,6 +220,7 @@ fn members<'c>(
         member.keep_stage(observation.stages, update, current, contents);
         let is_skipped = member.applied().any(|applied| applied.skipped.as_ref() == Some(&skipped));
         member.is_skipped = is_skipped;
+        member.unrecorded = state.unrecorded(cluster);
         if gone.is_none() {
             member.elapsed = observe(&member, (update, current, generation), contents, state);
             member.gates = state.gates.state(&member, gates.get(member.stage), generation);

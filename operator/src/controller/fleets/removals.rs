@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::label::FLEET_LEFT_AT;
 
 use super::leave::{self, Unselected};
@@ -56,11 +55,7 @@ pub async fn advance(
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
     let (before, now) = (status.removals.clone().unwrap_or_default(), Timestamp::now());
     let left_at = |resource: &Knative| recorded(resource.annotation(FLEET_LEFT_AT)?, &before, now);
-    let mut leaving = leaving(installed, fleet.spec.rollout.paused, state, left_at);
-    // A protected resource can be orphaned, and one of a cluster that is not available.
-    for one in leaving.values_mut().filter(|_| removal.policy == RemovalPolicy::Orphan) {
-        (one.is_protected, one.is_unavailable) = (false, false);
-    }
+    let leaving = leaving(installed, fleet, state, left_at);
     let passed = uptime();
     let elapsed = state.budget.observe(&before, are_left(&leaving, &before), passed);
     let input = RemovalInput {
@@ -74,10 +69,17 @@ pub async fn advance(
         elapsed,
         now,
     };
-    let decision = input.decide(is_approved);
+    let mut decision = input.decide(is_approved);
+    let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
+        decision.mark(cluster, leaving.contains_key(cluster), left_at(resource))
+    };
+    let (marked, are_cleared) = mark(cx, children, wanted, state).await;
+    if !are_cleared && decision.record.allowed_until != before.allowed_until {
+        // It would be for clusters as well that it is not about.
+        decision.remove.clear();
+        decision.record.clone_from(&before);
+    }
     state.budget.decide(&decision.record, passed);
-    let leaves = |cluster: &ClusterProfileReference| leaving.contains_key(cluster) && !decision.waits(cluster);
-    let marked = mark(cx, children, leaves, decision.since, left_at, state).await;
     let removed = if decision.remove.is_empty() {
         Ok(false)
     } else {
@@ -89,77 +91,73 @@ pub async fn advance(
 
 fn leaving(
     installed: &Installed<'_>,
-    is_paused: bool,
+    fleet: &KnativeFleet,
     state: &mut FleetState,
     left_at: impl Fn(&Knative) -> Option<Timestamp>,
 ) -> BTreeMap<ClusterProfileReference, Leaving> {
     let clusters = &installed.unselected.leaving;
+    // A protected resource can be orphaned, and one of a cluster that is not available.
+    let uninstalls = fleet.spec.removal.policy == RemovalPolicy::Delete;
     let leaving = |cluster: &ClusterProfileReference| {
         let of = |component| installed.children.own.get(&(cluster.clone(), component));
-        let own = || Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
-        let times: Option<Vec<Timestamp>> = own().map(|resource| left_at(resource)).collect();
+        let own = Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
+        let own: Vec<&Knative> = own.map(Arc::as_ref).collect();
+        let profile = installed.profiles.get(cluster).map(Arc::as_ref);
+        let times: Option<Vec<Timestamp>> = own.iter().map(|resource| left_at(resource)).collect();
         Leaving {
             since: times.and_then(|times| times.into_iter().max()),
             observed: SignedDuration::ZERO,
-            is_protected: own().any(|resource| is_protected(resource.meta())),
-            // Where nothing began, nothing is uninstalled.
-            is_unavailable: own().any(|resource| resource.has_begun())
-                && (unhealthy(installed.profiles.get(cluster).map(Arc::as_ref)).is_some()
-                    || own().any(|resource| is_hidden(resource))),
-            is_installed: own().any(|resource| resource.installed_version().is_some()),
+            available_for: None,
+            is_protected: uninstalls && own.iter().any(|resource| is_protected(resource.meta())),
+            is_unavailable: uninstalls && child::unavailable(&own, profile).is_some(),
+            is_installed: own.iter().any(|resource| resource.installed_version().is_some()),
         }
     };
-    let mut all: BTreeMap<_, _> = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect();
-    // The observation begins with the record: a cluster may have waited for it.
-    let recorded = all.iter().filter(|(_, one)| one.since.is_some()).map(|(cluster, _)| cluster.clone()).collect();
-    let observed = state.observe_leaving(&recorded, is_paused, uptime());
-    for (cluster, one) in &mut all {
-        one.observed = observed.get(cluster).copied().unwrap_or_default();
-    }
+    let left = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster)));
+    // An approval may name one whose ClusterProfile vanished since. It stays, as in an outage.
+    let vanished = installed.unselected.vanished.iter().map(|cluster| {
+        let one = leaving(cluster);
+        (cluster.clone(), Leaving { is_protected: false, is_unavailable: true, is_installed: false, ..one })
+    });
+    let mut all: BTreeMap<_, _> = left.chain(vanished.filter(|(_, one)| one.since.is_some())).collect();
+    state.observe_removals(&mut all, fleet.spec.rollout.paused, uptime());
     all
 }
 
-/// Whether `resource` says that its cluster can't be reached, or that nobody knows.
-fn is_hidden(resource: &Knative) -> bool {
-    child::unreachable(resource).is_some() || child::hub_fault(resource).is_some()
-}
-
-/// Records `since` in the resources of the clusters that `leave` and have no time yet. Removes the
-/// time from those that are back, or that wait. Returns whether there are more of them.
+/// Records the `wanted` times in the resources of clusters that leave, and clears them in those of
+/// clusters that are back, or wait. Returns whether there are more of them, and whether all former
+/// times are cleared.
 async fn mark(
     cx: &Context,
     children: &Children,
-    leave: impl Fn(&ClusterProfileReference) -> bool,
-    since: Option<Timestamp>,
-    left_at: impl Fn(&Knative) -> Option<Timestamp>,
+    wanted: impl Fn(&ClusterProfileReference, &Knative) -> Option<Timestamp>,
     state: &mut FleetState,
-) -> Result<bool, WriteError> {
-    let since = since.map(|since| since.to_string());
-    let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
-        let time = || left_at(resource).map_or(since.clone(), |time| Some(time.to_string()));
-        leave(cluster).then(time).flatten()
-    };
+) -> (Result<bool, WriteError>, bool) {
     let mut differing = Vec::new();
     for (key, resource) in &children.own {
-        let wanted = wanted(&key.0, resource);
+        let wanted = wanted(&key.0, resource).map(|since| since.to_string());
         if resource.annotation(FLEET_LEFT_AT) != wanted.as_deref() && !resource.is_terminating() {
             differing.push((key.clone(), Arc::clone(resource), wanted));
         }
     }
     // Those that are back first: one that leaves again has a time of its own.
     differing.sort_by_key(|(_, _, wanted)| wanted.is_some());
+    let mut to_clear = differing.iter().filter(|(_, _, wanted)| wanted.is_none()).count();
     let (written, is_partial) = write::batch(differing, |(key, resource, wanted)| async move {
-        Ok((key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await?))
+        Ok((key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await?, wanted.is_none()))
     })
     .await;
     let mut outcome = Ok(is_partial);
     for result in written {
         match result {
-            Ok((key, resource)) => state.keep_written(&key, resource),
+            Ok((key, resource, is_cleared)) => {
+                state.keep_written(&key, resource);
+                to_clear -= usize::from(is_cleared);
+            }
             Err(error) => outcome = outcome.and(Err(error)),
         }
     }
-    outcome
+    (outcome, to_clear == 0)
 }
 
 /// Removes what `decision` says. It is recorded before: after a crash, it counts. Returns whether
@@ -178,4 +176,48 @@ async fn remove(
         state.status = Some(status.clone());
     }
     leave::remove(&cx.hub, (fleet.spec.removal.policy, false), children, &decision.remove).await
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_rules as rules;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn cluster_whose_profile_vanished_stays_part_of_the_removal_that_names_it() {
+        let cluster = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+        let resource = |name: &str, left_at: Option<&str>| {
+            let annotations: Value = left_at.map(|time| json!({FLEET_LEFT_AT: time})).unwrap_or_default();
+            let resource = json!({
+                "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "status": {"version": "1.22.0"},
+                "metadata": {"name": name, "namespace": "n", "uid": name, "annotations": annotations},
+                "spec": {"clusterProfileRef": cluster(name)},
+            });
+            ((cluster(name), Component::Serving), Arc::new(rules::parse(Component::Serving, &resource).unwrap()))
+        };
+        let time = "2026-01-01T00:00:00Z";
+        let own = [resource("a", Some(time)), resource("b", Some(time)), resource("c", None)];
+        let children = Children { own: own.into(), ..Children::default() };
+        let unselected = Unselected {
+            leaving: [cluster("a")].into(),
+            vanished: [cluster("b"), cluster("c")].into(),
+            ..Unselected::default()
+        };
+        let healthy = json!({"metadata": {"name": "a", "namespace": "f"}, "spec": {},
+            "status": {"conditions": [{"type": "ControlPlaneHealthy", "status": "True"}]}});
+        let profiles = Profiles::from([(cluster("a"), Arc::new(serde_json::from_value(healthy).unwrap()))]);
+        let counting = BTreeSet::new();
+        let installed =
+            Installed { children: &children, unselected: &unselected, counting: &counting, profiles: &profiles };
+        for policy in ["Delete", "Orphan"] {
+            let fleet = json!({"metadata": {"name": "f", "namespace": "n"}, "spec": {"placement": {}, "removal": {"policy": policy}}});
+            let fleet: KnativeFleet = serde_json::from_value(fleet).unwrap();
+            let left_at = |resource: &Knative| resource.annotation(FLEET_LEFT_AT)?.parse().ok();
+            let all = leaving(&installed, &fleet, &mut FleetState::default(), left_at);
+            let all: Vec<_> = all.iter().map(|(cluster, one)| (cluster.name.as_str(), one.is_unavailable)).collect();
+            assert_eq!(all, [("a", false), ("b", true)], "{policy}");
+        }
+    }
 }

@@ -43,30 +43,39 @@ pub fn resolved(
     available: &[(Component, Vec<Version>)],
 ) -> RevisionData {
     let before = status.update_revision.as_ref().and_then(|update| revisions.get(update));
-    let installed = children.own.iter();
-    let installed = installed.filter_map(|((_, component), child)| Some((*component, child::known_version(child)?)));
+    let (before, data) = (before.map(|revision| &revision.data), RevisionData::of(&fleet.spec));
+    // A version is parsed for each resource: not in each pass.
+    let needs_installed = versions::needs_installed(&data, before);
+    let own = children.own.iter().filter(|_| needs_installed);
+    let installed = own.filter_map(|((_, component), child)| Some((*component, child::known_version(child)?)));
     let installed: Vec<_> = installed.collect();
     let sources = VersionSources {
         available,
-        before: before.map(|revision| &revision.data),
+        before,
         installed: &installed,
         keeps_installed: cx.library.keeps_installed || versions::are_stopped(&fleet.spec, status),
     };
-    versions::resolved(RevisionData::of(&fleet.spec), &sources)
+    versions::resolved(data, &sources)
 }
 
-/// The revisions of `fleet`. Publishes an event, once, about each one that only claims to be.
-pub fn own_revisions(cx: &Context, store: &Store, fleet: &KnativeFleet, state: &mut FleetState) -> Revisions {
+/// The revisions of `fleet` with `status`. Publishes an event, once, about each one that only
+/// claims to be.
+pub fn own_revisions(
+    cx: &Context,
+    store: &Store,
+    fleet: &KnativeFleet,
+    status: &KnativeFleetStatus,
+    state: &mut FleetState,
+) -> Revisions {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let Some(all) = store.revisions.get(namespace) else { return Revisions::new() };
     state.ignored.retain(|name| all.contains_key(name));
-    let status = state.stored_status(fleet);
-    for (name, reason) in revision::ignored(all, of(fleet, &status)) {
+    for (name, reason) in revision::ignored(all, of(fleet, status)) {
         if state.ignored.insert(name.to_owned()) {
             cx.events.warning(fleet, "RevisionIgnored", format!("ControllerRevision {name} is not used: {reason}"));
         }
     }
-    revision::own(all, of(fleet, &status))
+    revision::own(all, of(fleet, status))
 }
 
 /// Why a revision can't be read that `fleet` with `status` rolls out or rolled out last, or that

@@ -1,11 +1,11 @@
 //! What is kept between passes over a fleet. Nothing of it is needed after a restart.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 
 use super::contents;
 use super::gates::Runs;
@@ -18,6 +18,7 @@ use crate::controller::registry::Registry;
 use knative_operator_fleet::budget::Observed;
 use knative_operator_fleet::member::Refused;
 use knative_operator_fleet::progress::Progress;
+use knative_operator_fleet::removal::Leaving;
 use knative_operator_fleet::timer::Timers;
 use knative_operator_objects::ResourceKey;
 
@@ -85,6 +86,8 @@ pub struct FleetState {
     pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
     /// Writes that the API server refused.
     pub refused: HashMap<ChildKey, RefusedWrite>,
+    /// What came of updates and the API server refused to record, with its message.
+    pub unrecorded: HashMap<ChildKey, String>,
     /// Writes that failed, and when.
     pub failed: HashMap<ChildKey, Instant>,
     /// Repairs of resources that somebody else changed.
@@ -116,6 +119,8 @@ pub struct FleetState {
     pub unknown_since: Option<SignedDuration>,
     /// Clusters that leave the fleet, and since when this process observes it.
     leaving: HashMap<ClusterProfileReference, SignedDuration>,
+    /// Those that were not available since they left, and whose time is kept.
+    waited: HashSet<ClusterProfileReference>,
 }
 
 impl FleetState {
@@ -149,11 +154,20 @@ impl FleetState {
         self.refused.retain(|(cluster, _), _| waiting.contains(cluster));
     }
 
+    /// Why the API server refused to record what came of the update of `cluster`.
+    pub fn unrecorded(&self, cluster: &ClusterProfileReference) -> Option<String> {
+        if self.unrecorded.is_empty() {
+            return None;
+        }
+        Component::ALL.into_iter().find_map(|component| self.unrecorded.get(&(cluster.clone(), component)).cloned())
+    }
+
     /// Forgets others than `clusters` and `children`.
     pub fn forget_others(&mut self, clusters: &HashSet<ClusterProfileReference>, children: &Children) {
         self.timers.retain(|cluster| clusters.contains(cluster));
         self.observed.retain(|key, _| children.own.contains_key(key));
         self.repairs.retain(|key| children.own.contains_key(key));
+        self.unrecorded.retain(|key, _| children.own.contains_key(key));
     }
 
     /// The status that was written last, or the stored one.
@@ -219,6 +233,25 @@ impl FleetState {
         }
     }
 
+    /// Sets how long this process has observed at `now` that each of `leaving` leaves, and is
+    /// available again. The observation begins with the record, and with the end of an outage.
+    pub fn observe_removals(
+        &mut self,
+        leaving: &mut BTreeMap<ClusterProfileReference, Leaving>,
+        is_paused: bool,
+        now: SignedDuration,
+    ) {
+        let recorded = || leaving.iter().filter(|(_, one)| one.since.is_some());
+        self.waited.retain(|cluster| leaving.get(cluster).is_some_and(|one| one.since.is_some()));
+        self.waited.extend(recorded().filter(|(_, one)| one.is_unavailable).map(|(cluster, _)| cluster.clone()));
+        let available = recorded().filter(|(_, one)| !one.is_unavailable).map(|(cluster, _)| cluster.clone()).collect();
+        let observed = self.observe_leaving(&available, is_paused, now);
+        for (cluster, one) in leaving {
+            one.observed = observed.get(cluster).copied().unwrap_or_default();
+            one.available_for = self.waited.contains(cluster).then_some(one.observed);
+        }
+    }
+
     /// How long this process has observed at `now` that each of `leaving` leaves. While the fleet
     /// is paused, no time passes.
     pub fn observe_leaving(
@@ -243,9 +276,9 @@ impl FleetState {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use knative_operator_fleet::timer::Phase;
     use knative_operator_rules as rules;
-    use knative_operator_shared::api::Component;
     use serde_json::json;
 
     use super::*;
@@ -282,6 +315,25 @@ mod tests {
         assert_eq!((observed(false, 10), observed(false, 12), observed(true, 13)), (0, 2, 0));
         // Nothing happens during the pause.
         assert_eq!((observed(false, 20), observed(false, 21)), (0, 1));
+    }
+
+    #[test]
+    fn grace_period_begins_again_after_an_outage() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let mut state = FleetState::default();
+        let mut observe = |since: Option<Timestamp>, is_unavailable, now| {
+            let one = Leaving { since, is_unavailable, ..Leaving::default() };
+            let mut leaving = BTreeMap::from([(cluster.clone(), one)]);
+            state.observe_removals(&mut leaving, false, SignedDuration::from_secs(now));
+            let one = &leaving[&cluster];
+            (one.observed.as_secs(), one.available_for.map(|time| time.as_secs()))
+        };
+        let recorded = Some(Timestamp::UNIX_EPOCH);
+        assert_eq!((observe(recorded, false, 10), observe(recorded, false, 15)), ((0, None), (5, None)));
+        assert_eq!((observe(recorded, true, 20), observe(recorded, true, 30)), ((0, Some(0)), (0, Some(0))));
+        assert_eq!((observe(recorded, false, 40), observe(recorded, false, 42)), ((0, Some(0)), (2, Some(2))));
+        // Its time was removed: it leaves again.
+        assert_eq!((observe(None, false, 50), observe(recorded, false, 60)), ((0, None), (0, None)));
     }
 
     #[test]

@@ -235,7 +235,7 @@ pub async fn finalizers(client: &Client, fleet: &KnativeFleet, finalizers: &[Str
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::fleet::{BlockedRemoval, RecentRemoval, RemovalStatus};
+    use knative_operator_shared::api::fleet::{ApprovedRemoval, BlockedRemoval, RecentRemoval, RemovalStatus};
 
     use super::*;
 
@@ -257,7 +257,9 @@ mod tests {
     #[test]
     fn removals_that_count_no_longer_leave_the_status() {
         let of = |recent: Vec<RecentRemoval>| {
-            let removals = RemovalStatus { allowed_until: Some("2026-01-01T00:00:00Z".to_owned()), recent };
+            let until = "2026-01-01T00:00:00Z".to_owned();
+            let approved = recent.iter().map(|_| ApprovedRemoval { after: None, until: until.clone() }).collect();
+            let removals = RemovalStatus { allowed_until: Some(until), approved, recent };
             KnativeFleetStatus { removals: Some(removals), ..KnativeFleetStatus::default() }
         };
         let mut stored = json!({"status": of(vec![RecentRemoval { clusters: 1, ..RecentRemoval::default() }])});

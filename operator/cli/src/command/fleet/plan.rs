@@ -104,8 +104,9 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
                 let _ = writeln!(text, "error: {}", one_line(&drop));
                 texts.push(drop);
             }
-            let exists = |cluster: &ClusterProfileReference| profiles.contains_key(cluster);
-            let removal = plan_steps::removal(&fleet, &clusters, &resources, (&status, Timestamp::now()), exists);
+            let now = Timestamp::now();
+            let removal =
+                plan_steps::removal(&fleet, &clusters, &resources, (&status, now), |cluster| profiles.get(cluster));
             let stages = plan_steps::stages(&fleet, &changes, &status).map_err(|error| error.to_string())?;
             (changes, versions, stages, removal)
         };
@@ -196,7 +197,7 @@ fn describe_stages(stages: &[PlannedStage]) -> String {
 
 /// What becomes of clusters that leave `fleet`.
 fn describe_removal(removal: &PlannedRemoval, fleet: &KnativeFleet) -> String {
-    let PlannedRemoval { clusters, protected, installed, grace_period_seconds, .. } = removal;
+    let PlannedRemoval { clusters, protected, unavailable, installed, grace_period_seconds, .. } = removal;
     let (name, namespace) = (fleet.metadata.name.as_deref(), fleet.metadata.namespace.as_deref());
     let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
     let is_removed = match fleet.spec.removal.policy {
@@ -215,7 +216,13 @@ fn describe_removal(removal: &PlannedRemoval, fleet: &KnativeFleet) -> String {
         0 => String::new(),
         _ => format!("; those whose resources are protected from deletion stay: {protected}"),
     };
-    format!("\n{clusters} of {installed} clusters leave the fleet; {what}{kept}\n")
+    let waiting = match unavailable {
+        0 => String::new(),
+        _ => format!(
+            "; those that are not healthy or not reachable stay until {grace_period_seconds} s after they are: {unavailable}"
+        ),
+    };
+    format!("\n{clusters} of {installed} clusters leave the fleet; {what}{kept}{waiting}\n")
 }
 
 /// Why the webhook refuses `fleet` in the place of `before`: it lacks the template of a component,

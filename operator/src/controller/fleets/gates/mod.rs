@@ -153,6 +153,9 @@ impl Measuring<'_> {
     pub fn advance(&self, cx: &Arc<Context>, runs: &mut Runs) -> (Vec<ClusterProfileReference>, Option<Duration>) {
         let (input, now) = (self.input, Instant::now());
         let (mut measured, mut wake) = (Vec::new(), None);
+        if runs.0.is_empty() && self.stages.iter().all(|stage| stage.gates.is_empty()) {
+            return (measured, wake);
+        }
         for (member, progress) in input.members.iter().zip(&self.decision.progress) {
             let stage = self.stages.get(member.stage).filter(|stage| !stage.gates.is_empty());
             let Some(stage) = stage.filter(|_| input.measures_gates(member, progress)) else { continue };
@@ -219,7 +222,7 @@ impl Measuring<'_> {
             let word = child.component.word().to_uppercase();
             let before = applied.previous.as_deref().and_then(|previous| {
                 let wanted = self.input.contents.of(previous, &member.cluster, child.component)?;
-                wanted.version
+                wanted.version.clone()
             });
             let version = applied.installed.as_ref().map(ToString::to_string);
             variables.push((name(&format!("{word}_VERSION")), version.unwrap_or_default()));
