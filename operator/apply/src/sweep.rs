@@ -237,8 +237,8 @@ mod tests {
         }
     }
 
-    /// A cluster with an aggregated API that answers with 502 and text, about its kinds or about the
-    /// objects of one. `is_reached`: whether its own API server is reached.
+    /// A cluster with an aggregated API that answers with 502 and text, about its kinds or about
+    /// the objects of one. `is_reached`: whether its own API server is reached.
     fn with_broken_api(has_kinds: bool, is_reached: bool) -> Client {
         let resource = |plural: &str, kind: &str| json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["list"]});
         let kinds = move |version: &str, resource: &Value| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [resource]});
