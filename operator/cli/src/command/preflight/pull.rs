@@ -90,7 +90,11 @@ impl Run {
         let parameters = post_as(PROGRAM);
         let created = tokio::time::timeout(REQUEST_LIMIT, pods.create(&parameters, &pod)).await;
         let finding = match created {
-            Ok(Ok(_)) => self.follow(&pods, &name).await,
+            Ok(Ok(_)) => tokio::select! {
+                biased;
+                () = self.stop.cancelled() => Finding::skipped(format!("{}: interrupted", self.component)),
+                finding = self.follow(&pods, &name) => finding,
+            },
             Ok(Err(kube::Error::Api(status))) if status.code < 500 => {
                 return refusals::image_pull(self.component, &kube::Error::Api(status).into());
             }
@@ -133,10 +137,7 @@ impl Run {
                 let why = if last.is_empty() { String::new() } else { format!(": {last}") };
                 return self.failed(&format!("no node pulled {} within {LIMIT:?}{why}", self.pull.images()));
             }
-            tokio::select! {
-                () = self.stop.cancelled() => return Finding::skipped(format!("{component}: interrupted")),
-                () = tokio::time::sleep(INTERVAL) => {}
-            }
+            tokio::time::sleep(INTERVAL).await;
         }
     }
 }
@@ -236,14 +237,16 @@ mod tests {
         let refused = json!({"waiting": {"reason": "ErrImagePull", "message": "r.io/a:1: not found"}});
         let (open, stopped) = (CancellationToken::new(), CancellationToken::new());
         stopped.cancel();
-        for (state, stop, expected) in [
-            (ended, &open, Finding::passed("a node can pull for KnativeServing r.io/a:1")),
-            (refused, &open, Finding::failed("KnativeServing: cannot pull image \"r.io/a:1\": not found")),
-            (json!({}), &stopped, Finding::skipped("KnativeServing: interrupted")),
+        let all = [Method::POST, Method::GET, Method::DELETE];
+        let unread = [Method::POST, Method::DELETE];
+        for (state, stop, expected, methods) in [
+            (ended, &open, Finding::passed("a node can pull for KnativeServing r.io/a:1"), &all[..]),
+            (refused, &open, Finding::failed("KnativeServing: cannot pull image \"r.io/a:1\": not found"), &all[..]),
+            (json!({}), &stopped, Finding::skipped("KnativeServing: interrupted"), &unread[..]),
         ] {
             let cluster = cluster(state, 201);
             assert_eq!(found(&cluster, stop, &Value::Null, None).await, expected);
-            assert_eq!(cluster.methods(), [Method::POST, Method::GET, Method::DELETE]);
+            assert_eq!(cluster.methods(), methods);
         }
         // Its creation may have succeeded nevertheless.
         let lost = cluster(json!({}), 504);
