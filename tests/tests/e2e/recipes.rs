@@ -1,6 +1,6 @@
-//! The recipes of docs/operate/clouds.md and docs/operate/open-cluster-management.md: the chart with
-//! the values of each, and the rights on the spoke, on a real API server. The operator can read
-//! each provider file.
+//! The recipes of docs/operate/clouds.md and docs/operate/open-cluster-management.md: the chart
+//! with the values of each, and the rights on the spoke, on a real API server. The operator can
+//! read each provider file.
 
 use knative_operator_cluster_access::provider::Providers;
 use knative_operator_tests::cluster::Cluster;
