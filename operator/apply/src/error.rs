@@ -2,7 +2,7 @@
 
 use knative_operator_runtime::error_text;
 use knative_operator_shared::syntax;
-use kube::core::{GroupVersionKind, Status};
+use kube::core::GroupVersionKind;
 
 /// Why an object can't be written, deleted or looked at. The text is complete, and has no
 /// credentials.
@@ -75,16 +75,6 @@ pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-/// The reason that kube gives an answer whose body is no Status.
-const NO_STATUS: &str = "Failed to parse error data";
-
-/// Whether a proxy answered that did not reach the API server, such as the tunnel of a cluster
-/// manager without its agent. It says nothing about the request. With these codes, an API server
-/// answers with a Status.
-pub fn is_of_proxy(status: &Status) -> bool {
-    status.reason == NO_STATUS && matches!(status.code, 400 | 502 | 504)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -111,17 +101,6 @@ mod tests {
         {
             let other = answer(code, "no", &json!({"name": name, "kind": kind}));
             assert_eq!(other, ApplyError::Other("no".to_owned()), "{code} {kind} {name}");
-        }
-    }
-
-    #[test]
-    fn proxies_are_told_from_api_servers_by_their_answers() {
-        let text = |code| Status::failure("proxy to anp-proxy-server failed", NO_STATUS).with_code(code);
-        for (code, is_expected) in
-            [(400, true), (502, true), (504, true), (404, false), (413, false), (429, false), (503, false)]
-        {
-            assert_eq!(is_of_proxy(&text(code)), is_expected, "{code}");
-            assert!(!is_of_proxy(&Status::failure("no", "BadRequest").with_code(code)), "{code}");
         }
     }
 }

@@ -5,11 +5,13 @@
 //! object (pure), [`engine`] orders the writes by phase, [`write`] applies one object. [`anchor`]
 //! stores the inventory and the owner on the cluster; [`claim`] decides who that is. [`remove`]
 //! deletes what shows that it belongs to the installation ([`proof`]); [`sweep`] finds that where
-//! the inventory is lost. [`pods`] asks why workloads are not available; [`scale`] tells which of
-//! them are being scaled. [`error`] has what callers decide by.
+//! the inventory is lost, and [`broken_api`] tells what it can't look at. [`pods`] asks why
+//! workloads are not available; [`scale`] tells which of them are being scaled. [`error`] has what
+//! callers decide by.
 
 pub mod activity;
 pub mod anchor;
+mod broken_api;
 pub mod claim;
 pub mod contents;
 pub mod differ;

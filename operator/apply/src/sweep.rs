@@ -8,11 +8,12 @@ use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_shared::label::{APP_NAME, OWNER_DIGEST};
 use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Status};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
 
-use super::discover::{self, Served};
-use super::error::{ApplyError, is_of_proxy};
+use super::broken_api::Trial;
+use super::discover::{self, Group, Served};
+use super::error::ApplyError;
 use super::inventory::{Entry, Inventory, MAX_OBJECTS};
 use super::managed_fields::owned_fields;
 use super::pages::page;
@@ -36,30 +37,6 @@ const OTHERS: [&str; 9] = [
     "pods",
     "replicasets",
 ];
-
-/// API groups with a dot that Kubernetes itself serves. Others with the same domain are those of
-/// CustomResourceDefinitions, such as gateway.networking.k8s.io.
-const OF_KUBERNETES: [&str; 18] = [
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-    "storagemigration.k8s.io",
-];
-
 /// Maximum number of pages of a list. A hostile API server may answer without end.
 const MAX_PAGES: usize = 400;
 /// Maximum number of kinds of a cluster, and of those that could not be looked at which are named.
@@ -98,23 +75,21 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, ApplyError> 
     let mut swept = Swept::default();
     let kinds = listable(client, &mut swept.unknown).await?;
     let lists = kinds.into_iter().map(|resource| async move {
-        let found = list(client, proof, &resource).await;
+        let found = list_or_give_up(client, proof, &resource).await;
         (resource, found)
     });
     let mut lists = std::pin::pin!(futures::stream::iter(lists).buffer_unordered(CONCURRENCY));
     while let Some((resource, found)) = lists.next().await {
         match found {
-            Ok((found, is_complete)) => {
+            Ok(Some((found, is_complete))) => {
                 swept.inventory.entries.extend(found);
                 if !is_complete {
                     swept.cannot_look_at(format!("all {}", name(&resource)));
                 }
             }
+            Ok(None) => swept.cannot_look_at(name(&resource)),
             // Its definition is gone meanwhile, or it allows no list.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {}
-            Err(kube::Error::Api(status)) if is_broken(&resource.group, &status) => {
-                swept.cannot_look_at(name(&resource));
-            }
             Err(error) => return Err(ApplyError::failed(format!("list {}", name(&resource)), &error)),
         }
         if swept.inventory.is_too_large() {
@@ -122,16 +97,6 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, ApplyError> 
         }
     }
     Ok(swept)
-}
-
-/// Whether `status` is that of an API which doesn't work: one of others may be gone for good, such
-/// as an aggregated API server or a conversion webhook, and one that refuses to list has no
-/// objects. What a proxy answers says nothing about an API.
-fn is_broken(group: &str, status: &Status) -> bool {
-    // Kubernetes refuses definitions of groups without a dot.
-    let is_of_kubernetes = !group.contains('.') || OF_KUBERNETES.contains(&group);
-    let is_error = (status.code >= 500 && !is_of_kubernetes) || matches!(status.code, 400 | 403 | 406 | 415 | 422);
-    is_error && !is_of_proxy(status)
 }
 
 fn name(resource: &ApiResource) -> String {
@@ -146,15 +111,15 @@ async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec
     groups.push((String::new(), vec!["v1".to_owned()]));
     groups.retain(|(group, _)| !NEVER.contains(&group.as_str()));
     let lookups = groups.into_iter().map(|group| async move {
-        let found = discover::kinds(client, &group).await;
+        let found = kinds_or_give_up(client, &group).await;
         (group.0, found)
     });
     let mut lookups = std::pin::pin!(futures::stream::iter(lookups).buffer_unordered(CONCURRENCY));
     let mut kinds = Vec::new();
     while let Some((group, found)) = lookups.next().await {
         let found = match found {
-            Ok(found) => found,
-            Err(kube::Error::Api(status)) if is_broken(&group, &status) => {
+            Ok(Some(found)) => found,
+            Ok(None) => {
                 unknown.insert(group);
                 continue;
             }
@@ -171,9 +136,42 @@ async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec
     Ok(kinds)
 }
 
+/// All kinds of `group`; `None` if its API doesn't work.
+async fn kinds_or_give_up(client: &Client, group: &Group) -> kube::Result<Option<Vec<Served>>> {
+    let mut trial = Trial::new(client, &group.0);
+    loop {
+        match discover::kinds(client, group).await {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) => {
+                if trial.is_broken(error).await? {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// The same as [`list`]; `None` if the API of `resource` doesn't work.
+async fn list_or_give_up(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<Option<Found>> {
+    let mut trial = Trial::new(client, &resource.group);
+    loop {
+        match list(client, proof, resource).await {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) => {
+                if trial.is_broken(error).await? {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// Objects, and whether all were looked at.
+type Found = (Vec<(ObjectId, Entry)>, bool);
+
 /// The objects of `resource` that show `proof`, and whether all of its objects were looked at. Ends
 /// after more of them than an inventory can have.
-async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<(Vec<(ObjectId, Entry)>, bool)> {
+async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<Found> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
     let (mut parameters, mut found) = (ListParams::default().limit(PAGE), Vec::new());
     for _ in 0..MAX_PAGES {
@@ -217,34 +215,68 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn apis_of_others_may_be_broken() {
-        let broken = |group: &str, code: u16| is_broken(group, &Status { code, ..Status::default() });
-        for group in ["", "apps", "batch", "networking.k8s.io", "rbac.authorization.k8s.io", "apiextensions.k8s.io"] {
-            assert!(!broken(group, 500) && !broken(group, 503) && broken(group, 403), "{group}");
-        }
-        for group in [
-            "groupsnapshot.storage.k8s.io",
-            "gateway.networking.k8s.io",
-            "metrics.k8s.io",
-            "custom.metrics.k8s.io",
-            "serving.knative.dev",
-            "example.com",
-        ] {
-            assert!(broken(group, 500) && broken(group, 503) && !broken(group, 429), "{group}");
+    /// A client of the cluster that answers each path with a status and a body.
+    fn cluster(answer: impl Fn(&str) -> (u16, String) + Clone + Send + Sync + 'static) -> Client {
+        let answer = move |request: Request<Body>| {
+            let (code, body) = answer(request.uri().path());
+            let mut response = Response::new(Body::from(body.into_bytes()));
+            *response.status_mut() = code.try_into().unwrap();
+            async move { Ok::<_, Infallible>(response) }
+        };
+        Client::new(tower::service_fn(answer), "n")
+    }
+
+    fn proof() -> Proof {
+        Proof {
+            marks: vec!["mine".to_owned()],
+            former: Vec::new(),
+            component: Component::Serving,
+            owner: String::new(),
+            unmarked: false,
+            unlabeled: false,
         }
     }
 
-    #[test]
-    fn answers_of_proxies_say_nothing_about_an_api() {
-        let text = |code| Status::failure("no tunnel", "Failed to parse error data").with_code(code);
-        for group in ["apps", "serving.knative.dev", "example.com"] {
-            for code in [400, 502, 504] {
-                assert!(!is_broken(group, &text(code)), "{group} {code}");
-            }
+    /// A cluster with an aggregated API that answers with 502 and text, about its kinds or about
+    /// the objects of one. `is_reached`: whether its own API server is reached.
+    fn with_broken_api(has_kinds: bool, is_reached: bool) -> Client {
+        let resource = |plural: &str, kind: &str| json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["list"]});
+        let kinds = move |version: &str, resource: &Value| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [resource]});
+        cluster(move |path| {
+            let body = match path {
+                "/apis" => {
+                    let version = json!({"groupVersion": "custom.metrics.k8s.io/v1", "version": "v1"});
+                    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "custom.metrics.k8s.io", "versions": [version]}]})
+                }
+                "/api/v1" => kinds("v1", &resource("configmaps", "ConfigMap")),
+                "/apis/custom.metrics.k8s.io/v1" if has_kinds => {
+                    kinds("custom.metrics.k8s.io/v1", &resource("values", "Value"))
+                }
+                "/api/v1/namespaces/kube-system" if is_reached => {
+                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "kube-system"}})
+                }
+                "/api/v1/configmaps" => {
+                    let managed = json!({"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}});
+                    let meta = json!({"name": "a", "namespace": "n", "annotations": {DIGEST: "x", OWNER_DIGEST: "mine"}, "managedFields": [managed]});
+                    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": [{"metadata": meta}]})
+                }
+                _ => return (502, "Bad Gateway".to_owned()),
+            };
+            (200, body.to_string())
+        })
+    }
+
+    #[tokio::test]
+    async fn broken_aggregated_api_does_not_hide_the_other_objects() {
+        for (has_kinds, expected) in [(true, "values.custom.metrics.k8s.io"), (false, "custom.metrics.k8s.io")] {
+            let swept = sweep(&with_broken_api(has_kinds, true), &proof()).await.unwrap();
+            let found: Vec<String> = swept.inventory.0.keys().map(ToString::to_string).collect();
+            assert_eq!(found, ["ConfigMap n/a"]);
+            assert_eq!(swept.unknown, BTreeSet::from([expected.to_owned()]));
+            // The same text, of a tunnel that doesn't reach the API server.
+            let failed = sweep(&with_broken_api(has_kinds, false), &proof()).await.unwrap_err().to_string();
+            assert!(failed.contains("custom.metrics.k8s.io"), "{failed}");
         }
-        // Of an aggregated API whose server is gone.
-        assert!(is_broken("custom.metrics.k8s.io", &text(503)));
     }
 
     #[tokio::test]
@@ -263,35 +295,19 @@ mod tests {
         };
         let client = Client::new(tower::service_fn(answer), "n");
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-        let proof = Proof {
-            marks: vec!["mine".to_owned()],
-            former: Vec::new(),
-            component: Component::Serving,
-            owner: String::new(),
-            unmarked: false,
-            unlabeled: false,
-        };
-        let (found, is_complete) = list(&client, &proof, &resource).await.unwrap();
+        let (found, is_complete) = list(&client, &proof(), &resource).await.unwrap();
         assert_eq!((found.len(), is_complete), (6000, true));
         assert!(Inventory { entries: found.into_iter().collect() }.is_too_large());
     }
 
     #[test]
     fn only_objects_of_the_owner_are_found() {
-        let proof = |unmarked| Proof {
-            marks: vec!["mine".to_owned()],
-            former: Vec::new(),
-            component: Component::Serving,
-            owner: String::new(),
-            unmarked,
-            unlabeled: false,
-        };
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let found = |unmarked: bool, patch: &Value| {
             let mut meta = json!({"name": "a", "annotations": {DIGEST: "x"}, "managedFields": [
                 {"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}]});
             json_patch::merge(&mut meta, patch);
-            is_own(&proof(unmarked), &resource, &serde_json::from_value(meta).unwrap())
+            is_own(&Proof { unmarked, ..proof() }, &resource, &serde_json::from_value(meta).unwrap())
         };
         let marked = |mark: &str| json!({"annotations": {OWNER_DIGEST: mark}});
         let labeled = |name: &str| json!({"labels": {APP_NAME: name}});

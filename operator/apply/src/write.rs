@@ -10,7 +10,8 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
 
-use super::error::{ApplyError, is_of_proxy};
+use super::broken_api;
+use super::error::ApplyError;
 use super::managed_fields::Path;
 use super::takeover::takeover_patch;
 use super::target::Target;
@@ -85,7 +86,7 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
                 let late = webhook_delay(item, &error).filter(|_| started.elapsed() < WEBHOOK_LIMIT);
                 let asked = retry_delay(&error).or(late);
                 let Some(delay) = asked.filter(|_| attempts < MAX_ATTEMPTS) else {
-                    if is_unreachable(&error) {
+                    if is_unreachable(target, item, &error).await {
                         target.unreachable.store(true, Ordering::Relaxed);
                     }
                     return Err(error.into());
@@ -194,12 +195,12 @@ fn is_invalid(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 422)
 }
 
-/// Whether `error` means that the cluster can't be reached, rather than being an answer of its API
-/// server.
-fn is_unreachable(error: &kube::Error) -> bool {
+/// Whether `error`, about `item`, means that the cluster can't be reached, rather than being an
+/// answer of its API server, or of an API server behind it.
+async fn is_unreachable(target: &Target<'_>, item: &Item, error: &kube::Error) -> bool {
     match error {
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
-        kube::Error::Api(status) => is_of_proxy(status),
+        kube::Error::Api(_) => broken_api::is_of_proxy(target.client, &item.id.group, error).await,
         _ => false,
     }
 }
@@ -224,14 +225,6 @@ mod tests {
 
     use super::*;
     use knative_operator_objects::CompactObject;
-
-    #[test]
-    fn answer_of_a_proxy_is_none_of_the_cluster() {
-        let text = Status::failure("no tunnel", "Failed to parse error data").with_code(502);
-        assert!(is_unreachable(&kube::Error::Api(Box::new(text))));
-        let refused = Status::failure("invalid", "BadRequest").with_code(400);
-        assert!(!is_unreachable(&kube::Error::Api(Box::new(refused))));
-    }
 
     #[test]
     fn what_webhooks_of_knative_admit_waits_for_them() {

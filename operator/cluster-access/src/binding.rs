@@ -200,6 +200,7 @@ mod tests {
     use base64::prelude::BASE64_STANDARD;
     use serde_json::Value;
 
+    use super::super::builtin::SecretSource;
     use super::super::profile::CredentialSource;
     use super::*;
 
@@ -220,7 +221,7 @@ mod tests {
             server_name: None,
             insecure: false,
             proxy: None,
-            source: CredentialSource::Secret { provider: "p".to_owned(), name: "prod".to_owned() },
+            source: CredentialSource::Secret(SecretSource::token("p", "prod")),
         }
     }
 

@@ -178,10 +178,11 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::builtin::SecretSource;
     use crate::profile::{Access, CredentialSource};
 
     fn access(server: &Uri) -> Access {
-        let source = CredentialSource::Secret { provider: "p".to_owned(), name: "s".to_owned() };
+        let source = CredentialSource::Secret(SecretSource::token("p", "s"));
         Access { server: server.clone(), authority: None, server_name: None, insecure: false, proxy: None, source }
     }
 

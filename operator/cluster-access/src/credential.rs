@@ -175,7 +175,7 @@ impl CredentialFetcher {
         let (started, requested_at) = (Instant::now(), Timestamp::now());
         let credential = match &access.source {
             CredentialSource::Plugin(plugin) => self.by_plugin(plugin, cluster, access).await,
-            CredentialSource::Secret { name, .. } => self.secrets.read(name, cluster, access, self.timeout).await,
+            CredentialSource::Secret(secret) => self.secrets.read(secret, cluster, access, self.timeout).await,
         };
         self.metrics.credential_requested(cluster, access.source.provider(), started.elapsed(), credential.is_ok());
         let (credential, remedy) = credential?;

@@ -16,7 +16,8 @@ use tokio::process::Command;
 use tracing::Instrument;
 
 use super::error::{AccessError, Reason};
-use super::profile::{EXEC_EXTENSION, Plugin};
+use super::profile::Plugin;
+use super::provider::EXEC_EXTENSION;
 
 /// Maximum output in bytes.
 const OUTPUT_LIMIT: u64 = 256 << 10;

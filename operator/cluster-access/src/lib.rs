@@ -41,18 +41,19 @@
 //!
 //! [`inventory`] reads ClusterProfiles in the newest version that the hub serves, [`profiles`]
 //! keeps them, [`provider`] reads the provider file, and [`profile::access`] derives how to connect
-//! (pure; [`address`] parses its URLs). [`exec`] runs credential plugins, [`secret`] is the
-//! built-in provider (`binding` decides who gets which Secret, `named_secrets` finds those that a
-//! plugin could read), [`credential`] caches credentials, [`transport`] is the HTTP client (with
-//! `tls`; `connector`: TCP and proxies), and [`connections`] keeps one connection per cluster,
-//! which [`identity`] tells apart; [`connection_report`] is its state for people. [`AccessError`]
-//! says why a cluster can't be used.
+//! (pure; [`address`] parses its URLs). [`exec`] runs credential plugins, [`secret`] reads Secrets
+//! for the [`builtin`] providers (`binding` decides who gets which Secret, `named_secrets` finds
+//! those that a plugin could read), [`credential`] caches credentials, [`transport`] is the HTTP
+//! client (with `tls`; `connector`: TCP and proxies), and [`connections`] keeps one connection per
+//! cluster, which [`identity`] tells apart; [`connection_report`] is its state for people.
+//! [`AccessError`] says why a cluster can't be used.
 //!
 //! [KEP-4322]: https://github.com/kubernetes/enhancements/issues/4322
 //! [KEP-5339]: https://github.com/kubernetes/enhancements/issues/5339
 
 pub mod address;
 mod binding;
+pub mod builtin;
 pub mod connection_report;
 pub mod connections;
 mod connector;

@@ -9,15 +9,13 @@ use http::Uri;
 use knative_operator_base::cluster_profile::{
     AccessCluster, AccessProvider, ClusterProfile, ClusterProfileReference, HEALTHY,
 };
-use knative_operator_base::syntax;
 use serde_json::{Value, json};
 
 use super::address::{self, AddressError, Proxy};
+use super::builtin::SecretSource;
 use super::error::{AccessError, Reason};
-use super::provider::{ArgsPolicy, Builtin, EnvPolicy, ExecConfig, Provider, Providers};
+use super::provider::{ArgsPolicy, EXEC_EXTENSION, EnvPolicy, ExecConfig, Provider, Providers};
 
-/// Name of the extension with the configuration of a plugin, such as the name of a Secret.
-pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 /// Names of an extension in KEP-5339: the current one, and the one before cluster-inventory-api
 /// v0.1.0, which some producers still write. The first one that a profile has counts.
 const ARGS_EXTENSIONS: [&str; 2] = [
@@ -77,13 +75,8 @@ pub fn insecurity(reference: &ClusterProfileReference, access: &Access) -> Optio
 pub enum CredentialSource {
     /// A plugin.
     Plugin(Plugin),
-    /// A Secret in the namespace of the program.
-    Secret {
-        /// Name of the provider, for messages.
-        provider: String,
-        /// Name of the Secret.
-        name: String,
-    },
+    /// A Secret that the program reads itself.
+    Secret(SecretSource),
 }
 
 impl CredentialSource {
@@ -91,7 +84,7 @@ impl CredentialSource {
     pub fn provider(&self) -> &str {
         match self {
             Self::Plugin(plugin) => &plugin.provider,
-            Self::Secret { provider, .. } => provider,
+            Self::Secret(secret) => &secret.provider,
         }
     }
 }
@@ -238,21 +231,11 @@ fn source(
     cluster: &AccessCluster,
     authority: Option<&[u8]>,
 ) -> Result<CredentialSource, AccessError> {
-    let Some(Builtin::SecretReader) = provider.builtin else {
+    let Some(builtin) = provider.builtin else {
         return plugin(reference, provider, cluster, authority).map(CredentialSource::Plugin);
     };
-    let failed = |why: &str| {
-        let subject = format!("ClusterProfile {reference}: extension {EXEC_EXTENSION}");
-        AccessError::new(Reason::AccessProviderFailed, format!("access provider {}: {subject} {why}", provider.name))
-    };
     let config = cluster.extensions.iter().find(|e| e.name == EXEC_EXTENSION).map(|e| &e.extension);
-    let name = config.and_then(|c| c["clusterName"].as_str()).filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| failed("has no clusterName, which names the Secret to read"))?;
-    // It becomes part of the path of a request.
-    if let Some(why) = syntax::subdomain(name) {
-        return Err(failed(&format!("has a clusterName that names no Secret: it {why}")));
-    }
-    Ok(CredentialSource::Secret { provider: provider.name.clone(), name: name.to_owned() })
+    SecretSource::of(reference, provider, builtin, config).map(CredentialSource::Secret)
 }
 
 fn plugin(

@@ -9,6 +9,10 @@ use arc_swap::ArcSwap;
 
 use serde::Deserialize;
 
+/// Name of the extension of a ClusterProfile with the configuration of a provider, such as the name
+/// of a Secret.
+pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
+
 /// The provider file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -29,6 +33,16 @@ pub struct Provider {
     /// A built-in provider instead of a plugin.
     #[serde(default)]
     pub builtin: Option<Builtin>,
+    /// The Secret that it reads, in place of the one that the ClusterProfile names: `{name}` and
+    /// `{namespace}` stand for those of the ClusterProfile.
+    #[serde(default)]
+    pub secret_name: Option<String>,
+    /// The namespace of the Secret, with the same placeholders. By default, that of the program.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// The key in the Secret, with the same placeholders.
+    #[serde(default)]
+    pub key: Option<String>,
     /// Policy for additional arguments of a profile.
     #[serde(rename = "profileSourcedCLIArgsPolicy", default)]
     pub args_policy: ArgsPolicy,
@@ -41,8 +55,11 @@ pub struct Provider {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Builtin {
-    /// Reads a token from a Secret in the namespace of the program.
+    /// Reads a token from a Secret.
     SecretReader,
+    /// Reads a token or a client certificate from a kubeconfig in a Secret.
+    #[serde(rename = "kubeconfig-secretreader")]
+    KubeconfigSecretReader,
 }
 
 /// A credential plugin (`client.authentication.k8s.io`, kubeconfig's `exec`).

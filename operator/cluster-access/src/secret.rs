@@ -1,8 +1,6 @@
-//! Secrets with credentials in the namespace of the program. The built-in access provider reads a
-//! token from one, in the layout of the `secretreader` plugin
-//! (<https://github.com/kubernetes-sigs/cluster-inventory-api>); needs no mounted plugin. Before the
-//! built-in provider or a plugin uses a Secret, [`binding`] decides whether the ClusterProfile may
-//! have the credential.
+//! Secrets with credentials. The [built-in providers](super::builtin) read them here, without a
+//! mounted plugin. Before one of them or a plugin uses a Secret, [`binding`] decides whether the
+//! ClusterProfile may have the credential.
 
 use std::time::Duration;
 
@@ -14,23 +12,19 @@ use knative_operator_client::error_text;
 use knative_operator_client::identity::patch_as;
 use kube::api::Patch;
 use kube::{Api, Client};
-use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::binding::{self, Annotations, Binding};
+use super::builtin::{self, SecretSource};
 use super::error::{AccessError, Reason};
 use super::exec::Credential;
 use super::named_secrets::named_secrets;
 use super::profile::{Access, Plugin};
 
-/// Data key of the token.
-const KEY: &str = "token";
 /// Time after which a request to the spoke makes the program read the Secret again, so that a
 /// binding that is removed takes effect.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// Who reads a Secret, if no plugin does.
-const BUILTIN: &str = "built-in provider secretreader";
 /// Secrets that are read at the same time, over all spokes: after a restart, all of them are.
 const MAX_READS: usize = 32;
 static READS: Semaphore = Semaphore::const_new(MAX_READS);
@@ -58,6 +52,8 @@ pub struct SecretReader {
 struct Use<'a> {
     /// The provider, for messages.
     by: &'a str,
+    /// Whether it is built in: only those read where they can't record where a credential is sent.
+    is_builtin: bool,
     cluster: &'a ClusterProfileReference,
     access: &'a Access,
 }
@@ -73,26 +69,29 @@ impl Use<'_> {
 }
 
 impl SecretReader {
-    /// Reads the token in Secret `name` for the ClusterProfile `cluster`, to send it to the server
-    /// of `access`; `timeout` is for each request. Also returns what has to be done about the
-    /// Secret, if it names no ClusterProfile.
+    /// Reads the credential in the Secret of `source` for the ClusterProfile `cluster`, to send it
+    /// to the server of `access`; `timeout` is for each request. Also returns what has to be done
+    /// about the Secret, if it names no ClusterProfile.
     pub async fn read(
         &self,
-        name: &str,
+        source: &SecretSource,
         cluster: &ClusterProfileReference,
         access: &Access,
         timeout: Duration,
     ) -> Result<(Credential, Option<String>), AccessError> {
-        let of = Use { by: BUILTIN, cluster, access };
-        let failed = |why: &str| of.failed(&self.namespace, name, why);
-        let permitted = Box::pin(self.permitted(&self.namespace, name, of, timeout)).await?;
-        let (secret, remedy) = permitted
-            .ok_or_else(|| failed(&format!("does not exist; create it with the token under the key \"{KEY}\"")))?;
-        let token = secret.data.unwrap_or_default().remove(KEY).filter(|t| !t.0.is_empty());
-        let token = token.ok_or_else(|| failed(&format!("has no key \"{KEY}\"")))?;
-        let token =
-            String::from_utf8(token.0).map_err(|_| failed(&format!("has no UTF-8 text under the key \"{KEY}\"")))?;
-        Ok((Credential { token: Some(SecretString::from(token)), identity: None, expires: expires() }, remedy))
+        let of = Use { by: source.reader(), is_builtin: true, cluster, access };
+        let (namespace, key) = (source.namespace.as_ref().unwrap_or(&self.namespace), &source.key);
+        let failed = |why: &str| of.failed(namespace, &source.name, why);
+        let permitted = Box::pin(self.permitted(namespace, &source.name, of, timeout)).await?;
+        let (secret, remedy) = permitted.ok_or_else(|| {
+            let or = if *namespace == self.namespace { "" } else { ", or the program may not read it" };
+            failed(&format!("does not exist{or}; create it with the credential under the key \"{key}\""))
+        })?;
+        let value = secret.data.unwrap_or_default().remove(key).filter(|value| !value.0.is_empty());
+        let value = value.ok_or_else(|| failed(&format!("has no key \"{key}\"")))?;
+        let parts = builtin::credential(&source.content, value.0);
+        let (token, identity) = parts.map_err(|why| failed(&format!("{why} (key \"{key}\")")))?;
+        Ok((Credential { token, identity, expires: expires() }, remedy))
     }
 
     /// Checks that `plugin` may read each Secret that its configuration names, for the
@@ -109,7 +108,7 @@ impl SecretReader {
         let by = format!("access provider {}", plugin.provider);
         let named = named_secrets(plugin)
             .map_err(|why| AccessError::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command)))?;
-        let of = Use { by: &by, cluster, access };
+        let of = Use { by: &by, is_builtin: false, cluster, access };
         let (mut is_found, mut remedy) = (false, None);
         for namespace in std::iter::once(&self.namespace).chain(&named.namespaces) {
             for name in &named.names {
@@ -147,9 +146,18 @@ impl SecretReader {
                 read => read.map_err(|e| of.failed(namespace, name, &format!("can't be read: {}", error_text(&e))))?,
             };
             let Some(secret) = secret else { return Ok(None) };
-            let bound = binding::check(&self.annotations, &secret, of.cluster, of.access, self.requires_binding);
-            let Binding { remedy, record } =
-                bound.map_err(|why| of.error(Reason::CredentialNotBound, namespace, name, &why.to_string()))?;
+            let unbound = |why: &str| of.error(Reason::CredentialNotBound, namespace, name, why);
+            // Nobody else writes Secrets in the program's namespace.
+            let is_strict = self.requires_binding || of.is_builtin && !is_own;
+            let bound = binding::check(&self.annotations, &secret, of.cluster, of.access, is_strict);
+            let Binding { remedy, record } = bound.map_err(|why| unbound(&why.to_string()))?;
+            if of.is_builtin && !is_own && record.is_some() {
+                let (own, servers, server) = (&self.namespace, self.annotations.servers, &of.access.server);
+                return Err(unbound(&format!(
+                    "is not in namespace {own}, so it has to name its servers; if {server} is its cluster: \
+                     kubectl annotate secret {name} -n {namespace} {servers}={server}"
+                )));
+            }
             // The author of a ClusterProfile must not make the program write elsewhere.
             let Some(sent) = record.filter(|_| is_own) else { return Ok(Some((secret, remedy))) };
             let recorded = tokio::time::timeout(timeout, self.record(&secrets, &secret.metadata, &sent)).await;
@@ -234,6 +242,10 @@ mod tests {
         SecretReader { hub, namespace, requires_binding, annotations: ANNOTATIONS, program: "example" }
     }
 
+    fn source() -> SecretSource {
+        SecretSource::token("p", "prod")
+    }
+
     fn access() -> Access {
         Access {
             server: "https://h:1".parse().unwrap(),
@@ -241,7 +253,7 @@ mod tests {
             server_name: None,
             insecure: false,
             proxy: None,
-            source: CredentialSource::Secret { provider: "p".to_owned(), name: "prod".to_owned() },
+            source: CredentialSource::Secret(source()),
         }
     }
 
@@ -255,7 +267,7 @@ mod tests {
         requires_binding: bool,
     ) -> (Result<(String, Option<String>), AccessError>, Vec<Value>) {
         let (reader, patches) = reader(annotations, requires_binding);
-        let read = reader.read("prod", &cluster(), &access(), Duration::from_secs(5)).await;
+        let read = reader.read(&source(), &cluster(), &access(), Duration::from_secs(5)).await;
         let token = |credential: Credential| credential.token.unwrap().expose_secret().to_owned();
         let patches = patches.lock().unwrap().clone();
         (read.map(|(credential, remedy)| (token(credential), remedy)), patches)
@@ -308,7 +320,9 @@ mod tests {
         let mut all = tokio::task::JoinSet::new();
         for _ in 0..3 * MAX_READS {
             let reader = reader.clone();
-            all.spawn(async move { reader.read("prod", &cluster(), &access(), Duration::from_secs(60)).await.is_ok() });
+            all.spawn(
+                async move { reader.read(&source(), &cluster(), &access(), Duration::from_secs(60)).await.is_ok() },
+            );
         }
         assert_eq!(all.join_all().await, vec![true; 3 * MAX_READS]);
         let (now, most) = *reads.lock().unwrap();
@@ -344,6 +358,32 @@ mod tests {
         // Neither names a Secret.
         for config in [json!({"clusterName": "missing"}), json!({"region": 1})] {
             assert_eq!(by_plugin(config).await, Ok(None));
+        }
+    }
+
+    #[tokio::test]
+    async fn secret_of_another_namespace_names_profile_and_server() {
+        let elsewhere = SecretSource { namespace: Some("n".to_owned()), ..source() };
+        let servers = ANNOTATIONS.servers;
+        let access = Access { authority: Some(b"a".to_vec()), ..access() };
+        for (annotations, part) in [
+            (json!({}), "names no ClusterProfile"),
+            (json!({servers: "https://h:1"}), "names no ClusterProfile"),
+            (json!({CLUSTER_PROFILE: "fleet/prod"}), "is not in namespace own, so it has to name its servers"),
+            (json!({CLUSTER_PROFILE: "fleet/prod", servers: "https://other:1"}), "is not bound to the server"),
+            (json!({CLUSTER_PROFILE: "fleet/prod", servers: "https://h:1"}), ""),
+        ] {
+            let (reader, patches) = reader(&annotations, false);
+            let reader = SecretReader { namespace: "own".to_owned(), ..reader };
+            let read = reader.read(&elsewhere, &cluster(), &access, Duration::from_secs(5)).await;
+            match read {
+                Ok((credential, remedy)) => assert!(part.is_empty() && credential.token.is_some() && remedy.is_none()),
+                Err(refused) => {
+                    let is_part = !part.is_empty() && refused.message.contains(part);
+                    assert!(is_part && refused.reason == Reason::CredentialNotBound, "{annotations}: {refused}");
+                }
+            }
+            assert!(patches.lock().unwrap().is_empty(), "{annotations}");
         }
     }
 

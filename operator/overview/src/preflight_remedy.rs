@@ -61,4 +61,10 @@ pub const PREFLIGHT_REMEDIES: &[Remedy] = &[
         &[],
         "Raise the quota that the message names, or remove what uses it, on the cluster: `kubectl describe resourcequota -n {podNamespace}`",
     ),
+    temporary(
+        PREFLIGHT,
+        "image-pull",
+        &[],
+        "Correct the name of the image by `spec.registry`, create the pull Secrets that it names in namespace {podNamespace}, or let the nodes reach the registry, as in [Air gap and mirrors](../operate/air-gap.md). List the images: `knative-operator images`",
+    ),
 ];

@@ -185,7 +185,9 @@ impl Library {
                     return Err(failed("there is no resource available in the target manifests".to_owned()));
                 }
                 if let Some(why) = other_version(&found, version) {
-                    return Err(failed(why));
+                    // A fixed one fits no version on the way to another minor version.
+                    let hint = "; in the URL, ${VERSION} stands for each version that is installed";
+                    return Err(failed(why + hint));
                 }
                 names.push(source.to_string());
                 release.parts.push(found);

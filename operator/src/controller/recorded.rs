@@ -27,7 +27,8 @@ pub fn keeps_installed(cx: &Context, resource: &Knative) -> bool {
 /// that is reached from there, which the status would have said, if it were not lost.
 pub fn way_from(cx: &Context, resource: &Knative, recorded: &Version) -> Option<Way> {
     let keeps = keeps_installed(cx, resource);
-    if let Some(installed) = resource.installed_version() {
+    // Own manifests are those of one version: none of another one can be installed with them.
+    if let Some(installed) = resource.installed_version().filter(|_| resource.common().manifests.is_empty()) {
         let may_be_followed = may_be_followed(resource, recorded);
         match knative_operator_release::select_way(&cx.library.bundle, resource, keeps) {
             Ok(way) => {

@@ -19,6 +19,7 @@ mod lint;
 mod log_messages;
 mod patches;
 mod permissions;
+mod producers;
 mod recipes;
 mod references;
 mod refusals;

@@ -194,11 +194,7 @@ fn step_is_finished_if_the_bundle_lacks_what_follows() {
         jobs_done(&spoke, PLACE, ANCHOR).await?;
 
         // The first step can't end.
-        let job = "storage-version-migration-serving-serving-1.2.0";
-        let pods = json!({"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]});
-        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job, "namespace": "default"},
-            "spec": {"template": {"spec": pods}}});
-        forbid(&spoke, "no-jobs", "jobs", &job).await?;
+        forbid(&spoke, "no-jobs", "jobs", &job("1.2.0")).await?;
         wanted["spec"]["version"] = json!("1.4");
         apply(&hub, &wanted).await?;
         has_condition(&hub, &wanted, "InstallSucceeded", "Error", "no-jobs").await?;
@@ -206,13 +202,87 @@ fn step_is_finished_if_the_bundle_lacks_what_follows() {
         // The operator is rolled back to a bundle without the second one.
         product.stop_operator(Signal::TERM)?;
         std::fs::remove_dir_all(folder.path().join("knative-serving/1.3.0"))?;
-        spoke.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-jobs"], "").await?;
+        permit(&spoke).await?;
         product.start_operator(&hub).await?;
         let is_at = |status: &KnativeStatus| status.version.as_deref() == Some("1.2.0");
         let found = status(&hub, &wanted, WAY, "with the version of the step", is_at).await?;
         assert!(condition(&found, "InstallSucceeded").is_some_and(|c| c.status == "True"), "{found:?}");
         let part = "lacks version 1.3, which is on the way from the installed version v1.2.0 to 1.4.0";
         has_condition(&hub, &wanted, "VersionMigrationEligible", "Error", part).await?;
+        delete(&hub, &wanted).await
+    });
+}
+
+/// The Job of `version`, whose creation a policy refuses, so that the step to that version can't
+/// end.
+fn job(version: &str) -> Value {
+    let name = format!("storage-version-migration-serving-serving-{version}");
+    let pods = json!({"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": {"spec": pods}}})
+}
+
+/// Ends what [`forbid`] began.
+async fn permit(cluster: &Cluster) -> Result<()> {
+    let policy = ["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-jobs"];
+    cluster.kubectl(&policy, "").await.map(drop)
+}
+
+#[test]
+fn manifests_that_are_added_on_the_way_fit_each_version_or_change_nothing() {
+    run(async {
+        let (folder, plugins) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let releases = bundle(folder.path(), &["1.2", "1.3", "1.4"])?;
+        for version in ["1.2.0", "1.3.0", "1.4.0"] {
+            let labels = json!({"app.kubernetes.io/version": version});
+            let meta = json!({"name": "extra", "namespace": PLACE, "labels": labels});
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"version": version}});
+            std::fs::write(folder.path().join(format!("extra-{version}.yaml")), map.to_string())?;
+        }
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("own-way"), Cluster::spoke("own-way-spoke"))?;
+        let _product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        product::register(&hub, &spoke, "spoke").await?;
+        namespace(&hub, "team").await?;
+        let mut wanted =
+            resource(Component::Serving, "team", "knative-serving", Some("spoke"), json!({"version": "1.2"}));
+        wanted["metadata"]["annotations"] = json!({MINOR_VERSIONS: EACH});
+        apply(&hub, &wanted).await?;
+        ready(&hub, &wanted).await?;
+        jobs_done(&spoke, PLACE, ANCHOR).await?;
+
+        // The first step, to 1.3.0, is in the middle.
+        forbid(&spoke, "no-jobs", "jobs", &job("1.3.0")).await?;
+        wanted["spec"]["version"] = json!("1.4");
+        apply(&hub, &wanted).await?;
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "no-jobs").await?;
+
+        // The webhook refuses manifests of the last version. Those of a version that may follow
+        // the one in the status are not installed over the one of the step.
+        let mut own = wanted.clone();
+        own["spec"]["manifests"] = json!([{"URL": "knative-serving/1.4.0"}]);
+        let refused = apply(&hub, &own).await.unwrap_err().to_string();
+        assert!(refused.contains("with spec.manifests the operator has no versions on the way"), "{refused}");
+        own["spec"]["version"] = json!("1.1");
+        own["spec"]["manifests"] = json!([{"URL": "knative-serving/1.1.0"}]);
+        apply(&hub, &own).await?;
+        let part = "the cluster has version 1.3.0, which is newer than the 1.1 of this resource";
+        has_condition(&hub, &own, "VersionMigrationEligible", "Error", part).await?;
+
+        // Additional manifests of the last version don't fit the step, and say what does.
+        apply(&hub, &wanted).await?;
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "no-jobs").await?;
+        wanted["spec"]["additionalManifests"] = json!([{"URL": "extra-1.4.0.yaml"}]);
+        apply(&hub, &wanted).await?;
+        let part = "the version of the manifests 1.4.0 of the component extra does not match the target version of the operator CR 1.3.0";
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", part).await?;
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "${VERSION} stands for each version").await?;
+        permit(&spoke).await?;
+        wanted["spec"]["additionalManifests"] = json!([{"URL": "extra-${VERSION}.yaml"}]);
+        apply(&hub, &wanted).await?;
+        let seen = seen_on_the_way(&hub, &wanted).await?;
+        assert_eq!(seen.after("1.2.0"), ["1.3.0", "1.4.0"], "{seen:?}");
+        let path = "jsonpath={.data.version}";
+        assert_eq!(spoke.kubectl(&["get", "configmap", "extra", "-n", PLACE, "-o", path], "").await?, "1.4.0");
         delete(&hub, &wanted).await
     });
 }

@@ -1,9 +1,11 @@
 //! `knative-operator preflight`, on a good cluster and on faulty ones: each fault is found by its
-//! check, with its remedy. Nothing is stored on the cluster.
+//! check, with its remedy. Nothing is stored on the cluster, and no Pod is left.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Pod;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{ANCHOR, APP_NAME, CLUSTER_PROFILE, CR_NAME, FIELD_MANAGER, MANAGED_BY, OWNER};
 use knative_operator_tests::cluster::Cluster;
@@ -11,6 +13,9 @@ use knative_operator_tests::product::{self, FLEET, NAMESPACE};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, tools, wait};
+use kube::Api;
+use kube::api::ListParams;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::status::command;
@@ -130,7 +135,13 @@ fn good_cluster_passes_and_nothing_is_stored() {
         let (code, output) =
             preflight(&hub.kubeconfig(), &[&["fleet-system/good", "-f", &both], &of_hub[..]].concat()).await?;
         let checks = output["clusters"][0]["checks"].as_array().unwrap();
-        assert!(checks.len() == 13 && checks.iter().all(|check| check["outcome"] == "passed"), "{output:#}");
+        let (pull, others) = checks.split_last().unwrap();
+        assert!(others.len() == 13 && others.iter().all(|check| check["outcome"] == "passed"), "{output:#}");
+        let expected = json!("--pull runs a Pod that tries it");
+        assert_eq!(
+            (&pull["id"], &pull["outcome"], &pull["detail"]),
+            (&json!("image-pull"), &json!("skipped"), &expected)
+        );
         assert_eq!((code, &output["passed"]), (Some(0), &json!(true)));
 
         // The same cluster, of a fleet that installs only Serving, and as one of all.
@@ -145,6 +156,16 @@ fn good_cluster_passes_and_nothing_is_stored() {
         assert!(!versions.contains("KnativeEventing"), "{output:#}");
         let (code, output) = preflight(&hub.kubeconfig(), &[&["--all", "-f", &both], &of_hub[..]].concat()).await?;
         assert_eq!((code, output["clusters"].as_array().map(Vec::len)), (Some(0), Some(1)), "{output:#}");
+
+        // By a Pod, of which nothing is left.
+        let line = [&["fleet-system/good", "--pull", "-f", &both], &of_hub[..]].concat();
+        let (code, output) = preflight(&hub.kubeconfig(), &line).await?;
+        let pull = check(&output, "fleet-system/good", "image-pull");
+        assert_eq!((code, &pull["outcome"]), (Some(0), &json!("passed")), "{output:#}");
+        assert!(
+            pull["detail"].as_str().is_some_and(|detail| detail.contains("can pull for KnativeEventing")),
+            "{pull:#}"
+        );
 
         // By its own kubeconfig, without a hub.
         let own = ["preflight", "-f", &both, "--releases", &bundle];
@@ -320,6 +341,35 @@ fn each_fault_has_its_check_and_remedy() {
         assert!(code == Some(1) && text.contains(" Versions: KnativeEventing ke: "), "{text} {error}");
         assert!(text.contains("What to do: Set spec.version to one that the operator has"), "{text}");
         assert!(text.contains(" Quota: not checked, because Versions failed"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn interrupted_pull_leaves_no_pod() {
+    run(async {
+        let spoke = Cluster::hub("preflight-pull").await?;
+        spoke.namespace("knative-serving").await?;
+        let folder = tempfile::tempdir()?;
+        let (files, releases) = (Files { folder: folder.path().to_owned() }, releases::best());
+        let mut wanted = serving("n", "ks", None, &releases);
+        // No node has it, so the Pod waits.
+        wanted["spec"]["workloads"] = json!([{"name": "*", "nodeSelector": {"disk": "none"}}]);
+        let wanted = files.write("serving.yaml", &wanted.to_string())?;
+        let mut command = tokio::process::Command::new(tools::binary("knative-operator")?);
+        command.args(["preflight", "--pull", "-f", &wanted, "--releases"]).arg(&releases.dir);
+        command.arg("--kubeconfig").arg(spoke.kubeconfig()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.kill_on_drop(true).spawn()?;
+        let pods = Api::<Pod>::namespaced(spoke.client(), "knative-serving");
+        let label = "app.kubernetes.io/name=knative-operator-preflight";
+        wait::until_all(&pods, label, wait::LIMIT, "a Pod that pulls images", |all| !all.is_empty()).await?;
+        let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).ok_or("it has ended")?;
+        kill_process(id, Signal::INT)?;
+        let output = tokio::time::timeout(wait::LIMIT, child.wait_with_output()).await??;
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains("interrupted"), "{output:?}");
+        let left = pods.list(&ListParams::default().labels(label)).await?.items;
+        assert!(left.is_empty(), "{left:?}");
         Ok(())
     });
 }

@@ -19,5 +19,6 @@ mod fleet;
 mod gates;
 mod life;
 mod policies;
+mod preflight;
 mod support;
 mod traffic;

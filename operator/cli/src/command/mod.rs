@@ -119,7 +119,8 @@ enum Command {
     TakeOver(TakeOverArgs),
     /// Checks clusters before an installation: the way to them, versions, permissions, what is
     /// installed there, and what their API servers refuse. Writes nothing, but for the annotation
-    /// with which the operator records where the credential in a Secret is sent first.
+    /// with which the operator records where the credential in a Secret is sent first, and Pods
+    /// with --pull.
     ///
     /// Exit status: 0 no check failed, 1 one failed, 2 error.
     Preflight(Box<PreflightArgs>),

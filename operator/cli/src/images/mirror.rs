@@ -79,6 +79,11 @@ pub fn source(image: &str) -> String {
     format!("{}@{digest}", split_tag(name).0)
 }
 
+/// The registry of `image`.
+pub fn registry_of(image: &str) -> String {
+    Reference::of(image).host
+}
+
 /// The digest of `image`, if it has one.
 pub fn digest(image: &str) -> Option<&str> {
     Some(image.split_once('@')?.1)

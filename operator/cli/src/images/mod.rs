@@ -8,5 +8,5 @@ mod mirror;
 mod settings;
 
 pub use listing::{InvalidImage, Listing};
-pub use mirror::Mirror;
+pub use mirror::{Mirror, registry_of};
 pub use settings::{Found, MirrorSettings, differences};

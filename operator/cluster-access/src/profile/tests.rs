@@ -109,7 +109,7 @@ fn each_failure_has_its_reason() {
 fn builtin_provider_reads_secret_named_by_profile() {
     let own = providers(&json!({"providers": [{"name": "b", "builtin": "secretreader"}]}));
     let source = access(&reference(), &profile(&healthy(&accessor("b"))), &own).unwrap().source;
-    assert_eq!(source, CredentialSource::Secret { provider: "b".to_owned(), name: "c".to_owned() });
+    assert_eq!(source, CredentialSource::Secret(SecretSource::token("b", "c")));
     let nameless = json!([{"name": "b", "cluster": {"server": "https://h"}}]);
     let error = access(&reference(), &profile(&healthy(&nameless)), &own).unwrap_err();
     assert!(error.reason == Reason::AccessProviderFailed && error.message.contains("clusterName"), "{error}");

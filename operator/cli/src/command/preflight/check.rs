@@ -33,11 +33,13 @@ pub enum Id {
     PodSecurity,
     /// The quota of the namespace suffices for each of them.
     Quota,
+    /// The nodes can pull the images.
+    ImagePull,
 }
 
 impl Id {
     /// All checks, in the order in which they are shown.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Profile,
         Self::Provider,
         Self::Credential,
@@ -51,6 +53,7 @@ impl Id {
         Self::Admission,
         Self::PodSecurity,
         Self::Quota,
+        Self::ImagePull,
     ];
 
     /// The name, for programs.
@@ -69,6 +72,7 @@ impl Id {
             Self::Admission => "admission",
             Self::PodSecurity => "pod-security",
             Self::Quota => "quota",
+            Self::ImagePull => "image-pull",
         }
     }
 
@@ -88,6 +92,7 @@ impl Id {
             Self::Admission => "Admission",
             Self::PodSecurity => "Pod Security",
             Self::Quota => "Quota",
+            Self::ImagePull => "Image pull",
         }
     }
 
@@ -260,7 +265,7 @@ mod tests {
         assert_eq!(report.checks.iter().map(|check| check.id).collect::<Vec<_>>(), Id::ALL);
         let rest = report.checks.iter().skip(2);
         let expected = Finding::skipped("not checked, because Access provider failed");
-        assert!(rest.clone().count() == 11 && rest.clone().all(|check| check.finding == expected), "{report:#?}");
+        assert!(rest.clone().count() == 12 && rest.clone().all(|check| check.finding == expected), "{report:#?}");
         // A warning prevents nothing.
         let mut direct = Report::new("https://a".to_owned());
         direct.add(Id::Rights, Finding::warning("z"), None);

@@ -13,6 +13,7 @@ use kube::{Api, Client};
 
 use super::admit::{self, Tried};
 use super::check::{Finding, Id, Outcome, Report};
+use super::pull::Pulls;
 use super::{ownership, refusals, rights};
 use crate::command::release_args::{InputError, ReleaseArgs};
 use crate::spoke_role::Covered;
@@ -42,6 +43,8 @@ pub struct Subject<'a> {
     pub releases: &'a ReleaseArgs,
     /// The same, opened.
     pub library: &'a Library,
+    /// Pulls images by Pods, if that is wanted.
+    pub pulls: Option<&'a Pulls>,
 }
 
 /// What was found about a resource, or about the cluster.
@@ -87,12 +90,13 @@ impl Subject<'_> {
         self.try_installations(report, &covered).await;
     }
 
-    /// Tries what is in `covered`, without a write.
+    /// Tries what is in `covered`, without a write, except for the Pods that pull images.
     async fn try_installations(&self, report: &mut Report, covered: &[Covered]) {
         let knows_rights = report.has_failed(Id::Rights);
         let (mut namespaces, mut prerequisites, mut admission) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut pod_security, mut quota) = (Vec::new(), Vec::new());
-        for Covered { resource, plan, .. } in covered {
+        let (mut pod_security, mut quota, mut pulled) = (Vec::new(), Vec::new(), Vec::new());
+        for one in covered {
+            let Covered { resource, plan, .. } = one;
             let (about, component) = (Some(resource), resource.component());
             let namespace = resource.target_namespace();
             let state = tokio::time::timeout(LIMIT, self.namespace(namespace)).await;
@@ -101,6 +105,11 @@ impl Subject<'_> {
                 (Finding::failed(why.clone()), Some(why))
             });
             namespaces.push((about, finding));
+            let finding = match self.pulls {
+                Some(pulls) => pulls.finding(self.client, one, absent.as_deref()).await,
+                None => Finding::skipped("--pull runs a Pod that tries it"),
+            };
+            pulled.push((about, finding));
             let tried = tokio::time::timeout(
                 LIMIT,
                 Box::pin(admit::try_all(self.client, plan, absent.is_some().then_some(namespace))),
@@ -123,6 +132,7 @@ impl Subject<'_> {
             (Id::Admission, admission),
             (Id::PodSecurity, pod_security),
             (Id::Quota, quota),
+            (Id::ImagePull, pulled),
         ] {
             if !found.is_empty() {
                 self.add(report, id, found);

@@ -2,14 +2,17 @@
 //!
 //! [`target`] finds the clusters and what is to be installed there. [`connect`] takes the
 //! operator's own way to each, [`cluster`] makes the checks of one that answers, with [`rights`],
-//! [`ownership`] and [`admit`]; [`refusals`] tells what the answers mean. [`check`] has the
-//! results, [`text`] prints them.
+//! [`ownership`] and [`admit`]; [`refusals`] tells what the answers mean. [`pull`] runs Pods that
+//! pull images ([`pull_pod`]: what they are, and what they tell). [`check`] has the results,
+//! [`text`] prints them.
 
 mod admit;
 mod check;
 mod cluster;
 mod connect;
 mod ownership;
+mod pull;
+mod pull_pod;
 mod refusals;
 mod rights;
 mod target;
@@ -25,14 +28,17 @@ use knative_operator_cluster_access::identity::cluster_uid;
 use knative_operator_release::{HostPolicy, Library};
 use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::signal;
 use knative_operator_runtime::user::{Connection, UserArgs};
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative};
 use knative_operator_shared::text::one_line;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use self::check::{Finding, Id, Report};
 use self::cluster::Subject;
 use self::connect::{Credentials, Ways};
+use self::pull::Pulls;
 use self::target::Target;
 use super::access_args::AccessArgs;
 use super::files::FileArgs;
@@ -74,6 +80,10 @@ pub struct PreflightArgs {
     /// Time limit of a credential plugin.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     exec_timeout: Duration,
+    /// Runs a Pod for each resource on its cluster, to see whether the nodes can pull an image of
+    /// each registry, and deletes it. By default, nothing runs.
+    #[arg(long)]
+    pull: bool,
     #[command(flatten)]
     releases: ReleaseArgs,
     /// Output format.
@@ -98,11 +108,20 @@ async fn execute(args: &PreflightArgs, connection: Connection) -> Result<ExitCod
     let policy = if args.files.is_empty() { args.access.host_policy() } else { HostPolicy::any() };
     let library = args.releases.library(policy).map_err(|error| error.to_string())?;
     let given = args.given()?;
-    let reports = if args.clusters.is_empty() && args.fleet.is_none() && !args.all {
-        vec![Box::pin(args.check_own(&connection, &library, given)).await?]
+    let stop = if args.pull {
+        signal::stop().map_err(|error| format!("cannot handle signals: {error}"))?
     } else {
-        Box::pin(args.check_clusters(&connection, &library, given)).await?
+        CancellationToken::new()
     };
+    let pulls = args.pull.then(|| Pulls::until(stop.clone()));
+    let reports = tokio::select! {
+        reports = Box::pin(args.reports(&connection, &library, given, pulls.as_ref())) => reports,
+        () = stop.cancelled() => Err("interrupted".to_owned()),
+    };
+    if let Some(pulls) = &pulls {
+        pulls.end().await;
+    }
+    let reports = reports?;
     let has_passed = reports.iter().all(Report::has_passed);
     let clusters: Vec<Value> = reports.iter().map(Report::value).collect();
     args.output
@@ -111,6 +130,20 @@ async fn execute(args: &PreflightArgs, connection: Connection) -> Result<ExitCod
 }
 
 impl PreflightArgs {
+    /// The checks of all clusters.
+    async fn reports(
+        &self,
+        connection: &Connection,
+        library: &Library,
+        given: Option<Vec<Knative>>,
+        pulls: Option<&Pulls>,
+    ) -> Result<Vec<Report>, String> {
+        if self.clusters.is_empty() && self.fleet.is_none() && !self.all {
+            return Ok(vec![Box::pin(self.check_own(connection, library, given, pulls)).await?]);
+        }
+        Box::pin(self.check_clusters(connection, library, given, pulls)).await
+    }
+
     /// The resources that the user gives.
     fn given(&self) -> Result<Option<Vec<Knative>>, String> {
         if self.files.is_empty() {
@@ -129,6 +162,7 @@ impl PreflightArgs {
         connection: &Connection,
         library: &Library,
         given: Option<Vec<Knative>>,
+        pulls: Option<&Pulls>,
     ) -> Result<Report, String> {
         let resources = if let Some(given) = given {
             given
@@ -147,7 +181,8 @@ impl PreflightArgs {
         client.apiserver_version().await.map_err(|error| error_text(&error))?;
         report.add(Id::Connection, Finding::passed(&connection.server), None);
         let releases = &self.releases;
-        let subject = Subject { client, hub: None, reference: None, resources: &resources, releases, library };
+        let resources = &resources;
+        let subject = Subject { client, hub: None, reference: None, resources, releases, library, pulls };
         Box::pin(subject.check(&mut report)).await;
         Ok(report.complete(true))
     }
@@ -158,6 +193,7 @@ impl PreflightArgs {
         connection: &Connection,
         library: &Library,
         given: Option<Vec<Knative>>,
+        pulls: Option<&Pulls>,
     ) -> Result<Vec<Report>, String> {
         let hub = &connection.client;
         let ways = Ways::of(
@@ -175,7 +211,7 @@ impl PreflightArgs {
         targets.iter().try_for_each(|target| check_bundle(library, &target.resources))?;
         let checks: Vec<_> = targets
             .iter()
-            .map(|target| Box::pin(check_one(target, &ways, uid.as_deref(), (&self.releases, library))))
+            .map(|target| Box::pin(check_one(target, &ways, uid.as_deref(), (&self.releases, library), pulls)))
             .collect();
         Ok(futures::stream::iter(checks).buffered(CONCURRENCY).collect().await)
     }
@@ -223,12 +259,13 @@ async fn check_one(
     ways: &Ways,
     hub: Option<&str>,
     (releases, library): (&ReleaseArgs, &Library),
+    pulls: Option<&Pulls>,
 ) -> Report {
     let reference = &target.reference;
     let mut report = Report::new(reference.to_string());
     if let Some(reached) = ways.connect(reference, &mut report).await {
         let (client, resources) = (&reached, &target.resources);
-        let subject = Subject { client, hub, reference: Some(reference), resources, releases, library };
+        let subject = Subject { client, hub, reference: Some(reference), resources, releases, library, pulls };
         Box::pin(subject.check(&mut report)).await;
     }
     report.complete(false)

@@ -10,6 +10,10 @@ use knative_operator_overview::rejections::group_by_dependency;
 /// Maximum number of objects that a message names.
 const MAX_NAMED: usize = 3;
 
+/// The account lacks a permission that the operator doesn't need.
+const NO_PODS: &str = "the account may not create Pods, as only controllers do, so none were tried; \
+                       try as an administrator of the cluster, by its own kubeconfig";
+
 /// Why the API server refuses an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
@@ -107,12 +111,20 @@ fn about_pods(component: Component, tried: &Tried, absent: Option<&str>, cause: 
     // Quota is checked last.
     let hides = |one: Cause| one != cause && !(cause == Cause::PodSecurity && one == Cause::Quota);
     match tried.refused_pods.iter().map(|(_, why)| Cause::of(why)).find(|one| hides(*one)) {
-        Some(Cause::Rights) => Finding::skipped(format!(
-            "{component}: the account may not create Pods, as only controllers do, so none were tried; \
-             try as an administrator of the cluster, by its own kubeconfig"
-        )),
+        Some(Cause::Rights) => Finding::skipped(format!("{component}: {NO_PODS}")),
         Some(_) => Finding::skipped(format!("{component}: another refusal of its Pods comes first")),
         None => Finding::passed(format!("accepts the Pods of {component}")),
+    }
+}
+
+/// Why the API server does not create the Pod that pulls the images.
+pub fn image_pull(component: Component, why: &ApplyError) -> Finding {
+    let refused = format!("{component}: the API server refuses the Pod that pulls the images: {why}");
+    match Cause::of(why) {
+        Cause::Rights => Finding::skipped(format!("{component}: {NO_PODS}")),
+        // Other checks are about these.
+        Cause::Quota | Cause::PodSecurity => Finding::skipped(refused),
+        Cause::Other => Finding::failed(refused),
     }
 }
 
@@ -206,6 +218,19 @@ mod tests {
         assert_eq!(quota(SERVING, &good, ABSENT), skipped);
         let expected = "accepts 7 objects of KnativeServing, and 2 are not tried: namespace n does not exist yet";
         assert_eq!(admission(SERVING, &good, ABSENT, true), Finding::passed(expected));
+    }
+
+    #[test]
+    fn refused_pod_pulls_nothing() {
+        for (why, outcome, part) in [
+            (RIGHTS, Outcome::Skipped, "may not create Pods"),
+            (QUOTA, Outcome::Skipped, "exceeded quota"),
+            (SECURITY, Outcome::Skipped, "violates PodSecurity"),
+            ("admission webhook \"w\" denied the request: registry r.io is not allowed", Outcome::Failed, "r.io"),
+        ] {
+            let found = image_pull(SERVING, &refusal(why).1);
+            assert!(found.outcome == outcome && found.detail.contains(part), "{found:?}");
+        }
     }
 
     #[test]
