@@ -9,6 +9,8 @@ mod bare;
 mod bundle;
 #[path = "tooling/connection.rs"]
 mod connection;
+#[path = "tooling/failures.rs"]
+mod failures;
 #[path = "tooling/fleets.rs"]
 mod fleets;
 #[path = "tooling/machine.rs"]
