@@ -288,7 +288,7 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
         );
         eprintln!("share of reviews that took the webhook longer than {FAST} s, in each round: {rounds:.4?}");
         assert!(rounds.iter().any(|slow| *slow <= 0.01), "p99 is more than {FAST} s in each round");
-        assert!(flooded.1 < Duration::from_secs(2), "p99 is {:?}", flooded.1);
+        assert!(flooded.1 < LIMIT / 2, "p99 is {:?}", flooded.1);
         assert!(after < MEMORY, "{after} KiB");
         Ok(())
     });

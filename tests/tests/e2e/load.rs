@@ -90,13 +90,11 @@ impl Load {
     pub async fn more(&self, count: usize) -> Result<()> {
         let (mut done, before) = (self.done.clone(), self.done());
         let reached = done.wait_for(|done| *done >= before + count);
-        match tokio::time::timeout(wait::LIMIT, reached).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => {
-                let (done, refused) = (self.done(), self.refused.lock().unwrap());
-                Err(format!("{} of {count} more were admitted; refused: {refused:?}", done - before).into())
-            }
+        if matches!(tokio::time::timeout(wait::LIMIT, reached).await, Ok(Ok(_))) {
+            return Ok(());
         }
+        let (admitted, refused) = (self.done() - before, self.refused.lock().unwrap());
+        Err(format!("{admitted} of {count} more were admitted; refused: {refused:?}").into())
     }
 
     /// Stops, and waits for the last answers; returns the number of admissions. Fails if any

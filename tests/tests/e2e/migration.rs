@@ -224,7 +224,7 @@ fn upgraded(multicluster: bool) {
         assert_eq!(conversions(&hub).await?, ["None", "None"]);
 
         // Back: the Go operator's objects as before, nothing of this operator in the way.
-        // The kubelet starts no more Pods of this operator, which would remove the conversion again.
+        // No kubelet starts this operator again, which would remove the conversion webhook.
         if let Some(product) = &product {
             product.operator.process.restart_on_failure(false)?;
         }
