@@ -224,10 +224,6 @@ fn upgraded(multicluster: bool) {
         assert_eq!(conversions(&hub).await?, ["None", "None"]);
 
         // Back: the Go operator's objects as before, nothing of this operator in the way.
-        // No kubelet starts this operator again, which would remove the conversion webhook.
-        if let Some(product) = &product {
-            product.operator.process.restart_on_failure(false)?;
-        }
         shell.run(&block("After helm upgrade")?, nothing_installed).await?;
         drop(product);
         shell.run(&block("Verify")?, nothing_installed).await?;
