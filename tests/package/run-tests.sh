@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests that `make test` built (with --workspace, or Cargo builds them again with other
 # features), in this order, and prints a summary: what was skipped and why, the slowest tests and
-# what they waited for, and how many tests passed and failed.
+# what they waited for, what failed and why, and how many tests passed and failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 long=$(tests/package/long-tests.sh)
@@ -52,6 +52,7 @@ printf '\n==> skipped%s\n%s\n' "${REQUIRE_ALL:+ (REQUIRE_ALL: only what needs an
 printf '\n==> the slowest end-to-end tests, and what they waited for\n'
 sort -rn target/test-times.tsv 2>/dev/null | awk -F'\t' 'NR <= 10 {printf "  %6.1f s  %-62s %s\n", $1, $2, $3}'
 [ ! -s "$failed" ] || printf '\nfailed: %s\n' "$(paste -sd, "$failed")"
+tests/package/failures.sh "$logs" || true
 printf '\n'
 grep -hE '^test result:' "$logs"/*.log | awk -v skipped="$(grep -c . <<<"$skipped" || true)" '
   { for (i = 1; i <= NF; i++) { if ($i ~ /^passed/) passed += $(i - 1); if ($i ~ /^failed/) failed += $(i - 1) } }

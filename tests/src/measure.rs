@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,23 @@ pub fn by_verb(requests: &[Request]) -> String {
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
+/// Waits until `log`, the audit log of the cluster of `client`, has all requests that were answered
+/// until now: it is written a moment after the response.
+pub async fn complete(client: &Client, log: &Path) -> Result<()> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let marker = format!("marker-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    Api::<ConfigMap>::namespaced(client.clone(), "default").get_opt(&marker).await?;
+    let started = Instant::now();
+    // Polled: nothing reports what is logged.
+    while !std::fs::read_to_string(log)?.contains(&marker) {
+        if started.elapsed() > LOGGED {
+            return Err(format!("{} has no {marker}", log.display()).into());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
 /// Reads new entries of a cluster's audit log.
 pub struct Audit {
     log: PathBuf,
@@ -73,20 +90,9 @@ impl Audit {
         Ok(Self { log, user: user.to_owned(), from, since: Timestamp::now() })
     }
 
-    /// Requests since the last call, once the log has all that were answered until now: it is
-    /// written a moment after the response.
+    /// Requests since the last call, once the log has all that were answered until now.
     pub async fn take_all(&mut self, client: &Client) -> Result<Vec<Request>> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let marker = format!("marker-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        Api::<ConfigMap>::namespaced(client.clone(), "default").get_opt(&marker).await?;
-        let started = Instant::now();
-        // Polled: nothing reports what is logged.
-        while !std::fs::read_to_string(&self.log)?.contains(&marker) {
-            if started.elapsed() > LOGGED {
-                return Err(format!("{} has no {marker}", self.log.display()).into());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        complete(client, &self.log).await?;
         self.take()
     }
 

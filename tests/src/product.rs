@@ -217,6 +217,19 @@ impl Product {
         operator(hub, &self.images, &[]).await
     }
 
+    /// Fails if the operator panicked, or ended for another reason than the loss of its Lease, on a
+    /// machine that gave it no time.
+    pub fn check_operator(&self) -> Result<()> {
+        let log = self.operator.process.log();
+        let count = |parts: [&str; 2]| log.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
+        let starts = count([r#""message":"starting""#, r#""target":"knative_operator"#]);
+        let losses = count([r#""message":"the process failed""#, "lost the Lease"]);
+        if log.contains("panicked at") || starts != losses + 1 {
+            return Err(format!("the operator started {starts} times, and lost its Lease {losses} times").into());
+        }
+        Ok(())
+    }
+
     /// Address of the operator's metrics.
     pub fn metrics(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(self.operator.address), 9090)

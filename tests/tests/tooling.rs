@@ -9,6 +9,8 @@ mod bare;
 mod bundle;
 #[path = "tooling/connection.rs"]
 mod connection;
+#[path = "tooling/failures.rs"]
+mod failures;
 #[path = "tooling/fleets.rs"]
 mod fleets;
 #[path = "tooling/machine.rs"]
@@ -40,7 +42,7 @@ fn process_ends_with_its_starter() {
         pid_file.display()
     );
     let mut shell = Command::new("sh").args(["-c", &script]).process_group(0).spawn().unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + knative_operator_tests::wait::LIMIT;
     let within = |what: &str| assert!(std::time::Instant::now() < deadline, "{what}");
     let pid = loop {
         if let Some(pid) = std::fs::read_to_string(&pid_file).ok().and_then(|p| p.parse::<i32>().ok()) {

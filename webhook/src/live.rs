@@ -5,8 +5,8 @@ use std::time::Duration;
 use knative_operator_runtime::error_text;
 use kube::Client;
 
-/// Time limit of a request. The API server waits 5 s for the webhook.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit of a request. The API server waits 10 s for the webhook.
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why something can't be read.
 #[derive(Debug, thiserror::Error)]

@@ -270,7 +270,7 @@ mod tests {
     async fn broken_aggregated_api_does_not_hide_the_other_objects() {
         for (has_kinds, expected) in [(true, "values.custom.metrics.k8s.io"), (false, "custom.metrics.k8s.io")] {
             let swept = sweep(&with_broken_api(has_kinds, true), &proof()).await.unwrap();
-            let found: Vec<String> = swept.inventory.0.keys().map(ToString::to_string).collect();
+            let found: Vec<String> = swept.inventory.entries.keys().map(ToString::to_string).collect();
             assert_eq!(found, ["ConfigMap n/a"]);
             assert_eq!(swept.unknown, BTreeSet::from([expected.to_owned()]));
             // The same text, of a tunnel that doesn't reach the API server.

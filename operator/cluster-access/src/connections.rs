@@ -21,7 +21,7 @@ use super::error::{AccessError, Reason};
 use super::identity::cluster_uid;
 use super::metrics::ClusterMetrics;
 use super::profile::Access;
-use super::transport::{NoRetry, SpokeService, TransportError};
+use super::transport::{Probe, SpokeService, TransportError};
 
 /// Time limit of the version request that checks a spoke.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
@@ -310,7 +310,7 @@ async fn request_version_once(connection: &Connection, limit: Duration) -> Optio
 }
 
 async fn version(client: &Client) -> kube::Result<Info> {
-    let request = Request::get("/version").extension(NoRetry).body(Vec::new());
+    let request = Request::get("/version").extension(Probe).body(Vec::new());
     client.request(request.map_err(kube::Error::HttpError)?).await
 }
 

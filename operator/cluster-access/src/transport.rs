@@ -16,7 +16,7 @@ use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use knative_operator_client::body::LimitedBody;
+use knative_operator_client::body::{LimitedBody, MAX_LENGTH, MAX_PROBE_LENGTH};
 use knative_operator_client::gate::{self, Closed, Gate, GatedBody};
 use knative_operator_client::identity::user_agent;
 use kube::Client;
@@ -48,9 +48,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct ToService;
 
-/// Extension of a request that is not sent again with a new credential after a 401.
+/// Extension of the request that checks a spoke: it is not sent again with a new credential after a
+/// 401, and its response is short.
 #[derive(Clone, Copy, Debug)]
-pub struct NoRetry;
+pub struct Probe;
 
 type Http = HttpClient<SpokeConnector, GatedBody>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -167,8 +168,9 @@ impl SpokeService {
         let (mut parts, body) = request.into_parts();
         parts.uri = join(&self.access.server, &parts.uri)?;
         let watch = is_watch(&parts.uri);
+        let is_probe = parts.extensions.get::<Probe>().is_some();
         // A 401 of a Service says nothing about the credential.
-        let retries = parts.extensions.get::<ToService>().is_none() && parts.extensions.get::<NoRetry>().is_none();
+        let retries = parts.extensions.get::<ToService>().is_none() && !is_probe;
         let retry = body.try_clone().filter(|_| retries);
         let cached = self.credentials.current().await?;
         let response = self.send_once(&*self.pools(&cached)?, watch, &parts, body, &cached).await?;
@@ -185,7 +187,7 @@ impl SpokeService {
         };
         let (parts, body) = response.into_parts();
         let body = if parts.status.is_success() {
-            LimitedBody::new(body, watch)
+            LimitedBody::new(body, watch, if is_probe { MAX_PROBE_LENGTH } else { MAX_LENGTH })
         } else {
             LimitedBody::error(body, cached.credential.token.as_ref().map(ExposeSecret::expose_secret)).await
         };

@@ -13,8 +13,11 @@ use tokio::time::Sleep;
 /// Maximum length of a response body in bytes, and maximum memory in bytes of what it is parsed to.
 /// Watches have no such limits. A page of five hundred objects with the fields of several managers
 /// takes a third of the memory.
-const MAX_LENGTH: u64 = 64 << 20;
+pub const MAX_LENGTH: u64 = 64 << 20;
 const MAX_MEMORY: usize = 256 << 20;
+/// Maximum length of the response to the request that checks a cluster, in bytes: it is sent again
+/// and again to clusters that answer with anything. A proxy's page for people is shorter.
+pub const MAX_PROBE_LENGTH: u64 = 4 << 20;
 /// Maximum duration of a response body, except for watches.
 pub const MAX_DURATION: Duration = Duration::from_secs(60);
 /// Maximum length of an error response in bytes.
@@ -46,8 +49,8 @@ pub enum BodyError {
     #[error(transparent)]
     Connection(#[from] hyper::Error),
     /// The body is too long.
-    #[error("the response of the API server is longer than {MAX_LENGTH} bytes")]
-    TooLong,
+    #[error("the response of the API server is longer than {0} bytes")]
+    TooLong(u64),
     /// The body has too many objects and values.
     #[error("what the response of the API server contains takes more than {MAX_MEMORY} bytes of memory")]
     TooManyValues,
@@ -61,7 +64,7 @@ pub fn is_too_large(error: &kube::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref() {
-            return matches!(error, BodyError::TooLong | BodyError::TooManyValues);
+            return matches!(error, BodyError::TooLong(_) | BodyError::TooManyValues);
         }
         cause = error.source();
     }
@@ -69,17 +72,22 @@ pub fn is_too_large(error: &kube::Error) -> bool {
 }
 
 /// What has arrived of a body.
-#[derive(Default)]
 pub struct Received {
     length: u64,
+    max_length: u64,
     memory: Estimate,
 }
 
 impl Received {
+    /// Nothing yet, of a body of at most `max_length` bytes.
+    fn new(max_length: u64) -> Self {
+        Self { length: 0, max_length, memory: Estimate::default() }
+    }
+
     fn add(&mut self, data: &[u8]) -> Result<(), BodyError> {
         self.length += data.len() as u64;
-        if self.length > MAX_LENGTH {
-            return Err(BodyError::TooLong);
+        if self.length > self.max_length {
+            return Err(BodyError::TooLong(self.max_length));
         }
         if self.memory.add(data) > MAX_MEMORY {
             return Err(BodyError::TooManyValues);
@@ -89,12 +97,13 @@ impl Received {
 }
 
 impl LimitedBody {
-    /// Limits `from`.
-    pub fn new(from: Incoming, watch: bool) -> Self {
+    /// Limits `from`, which is at most `max_length` bytes long unless it is a watch.
+    pub fn new(from: Incoming, watch: bool, max_length: u64) -> Self {
         if watch {
             Self::Watch(from)
         } else {
-            Self::Response { from, received: Received::default(), until: Box::pin(tokio::time::sleep(MAX_DURATION)) }
+            let (received, until) = (Received::new(max_length), Box::pin(tokio::time::sleep(MAX_DURATION)));
+            Self::Response { from, received, until }
         }
     }
 
@@ -150,7 +159,7 @@ mod tests {
     use super::*;
 
     fn receive(text: &str) -> Result<(), BodyError> {
-        let mut received = Received::default();
+        let mut received = Received::new(MAX_LENGTH);
         text.as_bytes().chunks(16 << 10).try_for_each(|data| received.add(data))
     }
 
@@ -161,6 +170,18 @@ mod tests {
         assert!(matches!(error, BodyError::TooManyValues), "{error}");
         assert!(is_too_large(&kube::Error::Service(error.into())));
         assert!(!is_too_large(&kube::Error::Service(BodyError::TooSlow.into())));
+    }
+
+    #[test]
+    fn probe_has_a_shorter_response_than_other_requests() {
+        let piece = vec![b'#'; 1 << 20];
+        let mut received = Received::new(MAX_PROBE_LENGTH);
+        assert!((0..4).all(|_| received.add(&piece).is_ok()));
+        let error = received.add(&piece[..1]).unwrap_err();
+        assert_eq!(error.to_string(), "the response of the API server is longer than 4194304 bytes");
+        let mut received = Received::new(MAX_LENGTH);
+        assert!((0..64).all(|_| received.add(&piece).is_ok()));
+        assert!(is_too_large(&kube::Error::Service(received.add(&piece[..1]).unwrap_err().into())));
     }
 
     #[test]

@@ -25,12 +25,14 @@ use super::owners::{Claims, Declared, check_single, recorded};
 use super::site::{Resource, Site, State, create_namespaces, differences, marked, objects};
 use super::undisturbed::Undisturbed;
 
-/// Time limit from the end of the faults until all is as declared.
-pub const CONVERGENCE: Duration = Duration::from_secs(60);
+/// Time limit from the end of the faults until all is as declared, with a margin for a loaded
+/// machine: seconds are expected.
+pub const CONVERGENCE: Duration = Duration::from_secs(240);
 /// Interval of reads.
 pub const INTERVAL: Duration = Duration::from_millis(200);
-/// Time limit for a status Ready while objects are not as declared, without faults.
-const TRUTH: Duration = Duration::from_secs(10);
+/// Time limit for a status Ready while objects are not as declared, without faults, with such a
+/// margin.
+const TRUTH: Duration = Duration::from_secs(40);
 
 /// The uids of objects, by kind, namespace and name.
 pub type Uids = HashMap<String, String>;

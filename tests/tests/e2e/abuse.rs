@@ -13,11 +13,19 @@ use serde_json::{Value, json};
 
 use crate::support::{fleet, run};
 
+/// Time limit of an answer: the webhook waits 5 s for a body, the rest is for a loaded machine.
+const SLOW: Duration = Duration::from_secs(30);
+/// Time limit of a connection that never sends: the webhook closes it after 15 s, and one that it
+/// takes for idle after 120 s.
+const SILENT: Duration = Duration::from_secs(60);
+/// Time limit of two reviews beside silent connections, which are closed after 15 s.
+const OTHERS: Duration = Duration::from_secs(12);
+
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(25)))?;
+    stream.set_read_timeout(Some(SILENT * 2))?;
     Ok(stream)
 }
 
@@ -111,7 +119,7 @@ fn hostile_requests_get_right_status_soon() {
                 _ => "HTTP/1.1 400",
             };
             assert!(answer.starts_with(expected), "{what}: {answer}");
-            assert!(*took < Duration::from_secs(8), "{what}: after {took:?}");
+            assert!(*took < SLOW, "{what}: after {took:?}");
         }
         // A huge body without a length, in chunks.
         let (plain, old, silent, unused) = tokio::task::spawn_blocking(move || -> Result<_> {
@@ -162,7 +170,7 @@ fn hostile_requests_get_right_status_soon() {
         );
         // A fatal alert: handshake_failure (40) or protocol_version (70).
         assert!(matches!(old[..], [0x15, _, _, _, _, 2, 40 | 70]), "{old:?}");
-        assert!(silent < Duration::from_secs(20), "{silent:?}");
+        assert!(silent < SILENT, "{silent:?}");
         assert_eq!(unused, Err(std::io::ErrorKind::WouldBlock), "an unused connection was closed");
         // Many silent connections don't delay others.
         let idle = (0..200).map(|_| connect(address)).collect::<Result<Vec<_>>>()?;
@@ -181,7 +189,7 @@ fn hostile_requests_get_right_status_soon() {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"7","allowed":true"#), "{answer}");
         // A review without its parts is refused, with its own uid.
         assert!(refused.starts_with("HTTP/1.1 200") && refused.contains(r#""uid":"8","allowed":false"#), "{refused}");
-        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+        assert!(started.elapsed() < OTHERS, "{:?}", started.elapsed());
         drop(idle);
         let after = measure::resident(id)?;
         assert!(after < before + 32 * 1024, "resident memory went from {before} to {after} KiB");

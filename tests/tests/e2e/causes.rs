@@ -217,15 +217,17 @@ fn causes_are_those_of_the_pods() {
         has_condition(&cluster, &serving, AVAILABLE, "NotReady", &format!("Waiting on deployments: webhook ({cause}"))
             .await?;
         eprintln!("{}", message(&cluster, &serving).await?);
-        let asked = questions(&audit.take_all(&cluster.client()).await?);
+        let mut asked = questions(&audit.take_all(&cluster.client()).await?);
         eprintln!("image: {asked:?}");
+        // On a loaded machine, it may be time for the next question.
+        asked.dedup();
         assert_eq!(asked, ["list pods"]);
         let image = "registry.example/webhook:1.1.0";
         let back_off = format!("Back-off pulling image \"{image}\": ErrImagePull: {}", not_found("webhook"));
         kubelet.set("webhook", waiting("ImagePullBackOff", &back_off)).await?;
         let (code, text, _) = command(&config, &["status", "-n", PLACE]).await?;
         assert!(code == Some(1) && text.contains(cause) && text.contains("What to do: Check the image"), "{text}");
-        let (code, _, problem) = command(&config, &wait("4s")).await?;
+        let (code, _, problem) = command(&config, &wait("8s")).await?;
         assert!(code == Some(1) && problem.contains(" to be Ready: NotReady") && problem.contains(cause), "{problem}");
         kubelet.set("controller", waiting("ErrImagePull", &not_found("controller"))).await?;
         let both = "Waiting on deployments: controller, webhook (cannot pull images \"registry.example/controller:1.1.0\" and \"registry.example/webhook:1.1.0\": not found";
@@ -255,7 +257,7 @@ fn causes_are_those_of_the_pods() {
             "{problem}"
         );
         assert!(problem.contains("What to do: Correct the name of the image"), "{problem}");
-        assert!(started.elapsed() < Duration::from_secs(30));
+        assert!(started.elapsed() < LIMIT);
         eprintln!("wait: exit status 1 after {:?}: {problem}", started.elapsed());
         kubelet.set("webhook", Value::Null).await?;
         ready(&cluster, &serving).await?;
@@ -274,7 +276,8 @@ fn causes_are_those_of_the_pods() {
         };
         let reported = status(&cluster, &serving, LIMIT, "draining", drains).await?;
         eprintln!("{}", condition(&reported, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default());
-        let asked = questions(&audit.take_all(&cluster.client()).await?);
+        let mut asked = questions(&audit.take_all(&cluster.client()).await?);
+        asked.dedup();
         assert_eq!(asked, ["list pods"]);
         kubelet.set_ends(true).await?;
         gone(&cluster, &serving).await?;
@@ -331,6 +334,7 @@ async fn crash_loop(cluster: &Cluster, serving: &Value, kubelet: &Kubelet, audit
         tokio::time::sleep(Duration::from_millis(500)).await;
         again.extend(questions(&audit.take_all(&cluster.client()).await?));
     }
+    again.dedup();
     assert_eq!((again.as_slice(), message(cluster, serving).await?), (&["list pods".to_owned()][..], first));
     let new: Vec<_> = events(cluster).await?.into_iter().filter(|(note, _)| note.contains("exit code 1")).collect();
     eprintln!("events: {new:?}");

@@ -169,7 +169,7 @@ async fn quiet(hub: &Cluster, spoke: &Cluster, serving: &Value, real: bool) -> R
     let there = |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.contains_key("added"));
     wait::until(&maps, "config-network", REPAIR, "changed", there).await?;
     tokio::time::sleep(Duration::from_secs(2)).await; // nothing is waited for: it is counted what happens
-    let asked: Vec<_> = audit.take()?.into_iter().filter(|r| r.verb != "watch").collect();
+    let asked: Vec<_> = audit.take_all(&spoke.client()).await?.into_iter().filter(|r| r.verb != "watch").collect();
     assert!(
         matches!(asked.as_slice(), [one] if one.verb == "patch" && one.target.contains("config-network")),
         "{asked:#?}"
@@ -305,7 +305,8 @@ async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     }
     // From then on the operator backs off for the rest of the minute.
     let _ = tokio::time::timeout(Duration::from_secs(5), &mut fight).await;
-    let writes = audit.take()?.into_iter().filter(|r| r.writes() && r.target.contains(name)).count();
+    let writes = audit.take_all(&spoke.client()).await?;
+    let writes = writes.into_iter().filter(|r| r.writes() && r.target.contains(name)).count();
     // Five a minute; on a busy machine, the fight may last for more than one.
     let most = 6 * (1 + started.elapsed().as_secs() / 60);
     assert!(writes >= 1 && writes as u64 <= most, "{writes} writes in a fight, {most} are permitted");

@@ -35,7 +35,7 @@ const FAST: f64 = 0.02;
 /// Attempts to see that: other tests use the machine at the same time.
 const ROUNDS: usize = 5;
 /// Time limit of a review, as in the chart.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(10);
 /// Bodies of 8 MiB that arrive byte by byte.
 const BODIES: usize = 8;
 /// Bodies of 8 MiB with zeros, each a value, that arrive at once.
@@ -288,7 +288,7 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
         );
         eprintln!("share of reviews that took the webhook longer than {FAST} s, in each round: {rounds:.4?}");
         assert!(rounds.iter().any(|slow| *slow <= 0.01), "p99 is more than {FAST} s in each round");
-        assert!(flooded.1 < Duration::from_secs(2), "p99 is {:?}", flooded.1);
+        assert!(flooded.1 < LIMIT / 2, "p99 is {:?}", flooded.1);
         assert!(after < MEMORY, "{after} KiB");
         Ok(())
     });

@@ -152,9 +152,7 @@ impl Site {
 
     /// Its writes from `start` to `end`, by resource; without Leases, events and its own resources.
     pub async fn writes(&mut self, (start, end): Span) -> Result<Writes> {
-        // Until the audit log is complete.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        self.requests.extend(self.audit.take()?);
+        self.requests.extend(self.audit.take_all(&self.hub.client()).await?);
         let mut all = Writes::new();
         for request in self.requests.iter().filter(|request| request.writes() && request.code < 400) {
             let within = request.times.0.parse::<Timestamp>().is_ok_and(|time| start <= time && time <= end);

@@ -10,7 +10,7 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::cluster::apply::DRY_RUN;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::remaining::{objects, remaining};
-use knative_operator_tests::{Result, http, last_release, releases, tools};
+use knative_operator_tests::{Result, http, last_release, measure, releases, tools};
 use serde_json::{Value, json};
 
 use crate::support::{INSTALL, apply, delete, has_condition, namespace, nothing_to_install, ready, resource, run};
@@ -247,8 +247,7 @@ fn permissions_are_used() {
         }
         delete(&hub, &elsewhere).await?;
         drop(product);
-        // The audit log is written a little later.
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        measure::complete(&hub.client(), &hub.dir().join("audit.log")).await?;
         let log = std::fs::read_to_string(hub.dir().join("audit.log"))?;
         for (account, roles) in [
             ("knative-operator", ["knative-operator", "knative-operator"]),

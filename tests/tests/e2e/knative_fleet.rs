@@ -171,7 +171,7 @@ fn rollout_runs_in_stages() {
             hub.kubectl_output(&["patch", "knativeserving", &name, "-n", PLACE, "--type=merge", "-p", edit], "").await;
         assert!(output.contains("Warning: spec: KnativeFleet prod manages this resource, and repairs"), "{output}");
         let is_repaired = |serving: Option<&KnativeServing>| serving.is_some_and(|s| s.spec.common.config.is_empty());
-        wait::until(&api, &name, Duration::from_secs(30), "repaired", is_repaired).await?;
+        wait::until(&api, &name, INSTALL, "repaired", is_repaired).await?;
 
         // The next version; it is approved in advance.
         serving["version"] = json!("1.1");
@@ -300,7 +300,8 @@ fn failed_rollout_is_rolled_back_and_unhealthy_cluster_catches_up() {
         // The manifest does not exist: the first cluster fails, and returns.
         let mut broken = serving.clone();
         broken["additionalManifests"] = json!([{"URL": "none/there.yaml"}]);
-        apply_fleet(&broken, 4).await?;
+        // Enough for a cluster that returns to what it had, on a loaded machine, too.
+        apply_fleet(&broken, 15).await?;
         let back = status(&hub, "rolled back", |status| has(status, "Progressing", "RolledBack")).await?;
         assert_eq!(back.current_revision, first.current_revision);
         let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
 use crate::knative_fleet_clusters::attention;
 use crate::owners::state;
-use crate::support::{apply, confirm, gone, has_condition, run};
+use crate::support::{INSTALL, apply, confirm, gone, has_condition, run};
 
 /// Seconds of the grace period.
 const GRACE: u64 = 10;
@@ -93,7 +93,8 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         let (hub, [a, b], _product, _plugins) = two_spokes(&releases, "kfleet-removal").await?;
         let mut object = fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
         object["spec"]["rollout"] = json!({"stages": [{"name": "all", "maxConcurrent": 2}]});
-        object["spec"]["removal"] = json!({"gracePeriodSeconds": GRACE});
+        // Long enough that a loaded machine has no part in it.
+        object["spec"]["removal"] = json!({"gracePeriodSeconds": INSTALL.as_secs()});
         apply(&hub, &object).await?;
         status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
         let before = uids(&hub).await?;
@@ -112,6 +113,8 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         Box::pin(properties_uninstall_nothing(&hub, &object, &before)).await?;
 
         // A ClusterProfile vanishes for longer than the grace period.
+        object["spec"]["removal"] = json!({"gracePeriodSeconds": GRACE});
+        apply(&hub, &object).await?;
         hub.object("clusterprofile", FLEET, "a").delete().await?;
         status(&hub, "vanished", |s| attention(s, "a", "ProfileMissing", "does not exist any more")).await?;
         tokio::time::sleep(Duration::from_secs(GRACE + 5)).await;

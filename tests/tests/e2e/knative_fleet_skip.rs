@@ -41,7 +41,9 @@ fn cluster_that_failed_is_skipped_and_tried_again() {
         // By name, it would be the last.
         hub.kubectl(&["label", "clusterprofile", "b", "-n", FLEET, "wave=1"], "").await?;
         let begun = Instant::now();
-        apply(&hub, &staged(&json!({}))).await?;
+        let mut first = staged(&json!({}));
+        first["spec"]["rollout"]["stages"][0]["progressDeadlineSeconds"] = json!(INSTALL.as_secs());
+        apply(&hub, &first).await?;
         status(&hub, "Ready", |status| has(status, "Ready", "Ready") && status.updated == 2).await?;
         // The second one begins while the first one soaks.
         assert!(begun.elapsed() >= Duration::from_secs(2), "nothing soaked");

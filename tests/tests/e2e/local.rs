@@ -1,12 +1,10 @@
 //! Installs on the cluster that the operator runs in.
 
-use std::time::Duration;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{Product, values};
-use knative_operator_tests::releases;
 use knative_operator_tests::remaining::objects;
+use knative_operator_tests::{releases, wait};
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 
@@ -36,7 +34,7 @@ fn both_kinds_install_locally_with_chart_permissions() {
         assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("KnativeServing", "ks"));
         deployments.delete("controller", &DeleteParams::default()).await?;
         let back = |d: Option<&Deployment>| d.is_some_and(|d| d.uid() != controller.uid());
-        knative_operator_tests::wait::until(&deployments, "controller", Duration::from_secs(10), "back", back).await?;
+        wait::until(&deployments, "controller", wait::LIMIT, "back", back).await?;
 
         // A second resource on the same cluster would fight over all cluster-scoped objects.
         let second = serving("other", "ks", None, &releases);

@@ -2,7 +2,7 @@
 //! Pod of Knative restarts, and valid requests stay valid.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -24,6 +24,9 @@ use crate::support::{apply, namespace, nothing_to_install, resource, run};
 use crate::suspension;
 
 const CONFIGURATIONS: [&str; 2] = ["validation.operator.knative.dev", "defaulting.operator.knative.dev"];
+
+/// Admissions that the new webhook reviews before the load ends.
+const REVIEWED: usize = 50;
 
 /// `kubectl get` of all custom resources, with their uids.
 pub async fn resources(hub: &Cluster) -> Result<String> {
@@ -63,6 +66,28 @@ async fn wait_until_called(hub: &Cluster) -> Result<()> {
     wait::until(&Api::all(hub.client()), validating, limit, "enforced", |c| c.is_some_and(all)).await?;
     let all = |c: &MutatingWebhookConfiguration| c.webhooks.iter().flatten().all(|w| asks(&w.match_conditions));
     wait::until(&Api::all(hub.client()), mutating, limit, "enforced", |c| c.is_some_and(all)).await.map(drop)
+}
+
+/// An invalid resource.
+fn broken() -> Value {
+    resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}))
+}
+
+/// Waits until a dry run of [`broken`] is admitted, or refused by the webhook. Polled: nothing
+/// reports when an API server uses a changed configuration.
+async fn wait_until_broken_is(hub: &Cluster, admitted: bool) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        let (is_admitted, output) =
+            hub.kubectl_output(&["create", "--dry-run=server", "-f", "-"], &broken().to_string()).await;
+        if is_admitted == admitted && (admitted || output.contains("is not a version")) {
+            return Ok(());
+        }
+        if started.elapsed() > wait::LIMIT {
+            return Err(format!("not yet admitted: {admitted}, but: {output}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Values for a migration on `hub`: the Go operator's multi-cluster values if `multicluster`, and
@@ -134,7 +159,7 @@ async fn install_go(hub: &Cluster, folder: &Path, multicluster: bool) -> Result<
     std::fs::write(&file, if multicluster { MULTICLUSTER } else { "{}" })?;
     let file = file.display().to_string();
     let mut arguments = vec!["install", "knative-operator", &chart, "-f", &file, "-n", NAMESPACE, "--create-namespace"];
-    arguments.extend(["--wait", "--timeout", "2m"]);
+    arguments.extend(["--wait", "--timeout", "10m"]);
     hub.helm(&arguments).await.map(drop)
 }
 
@@ -191,14 +216,12 @@ fn upgraded(multicluster: bool) {
         let folder = shell.folder();
         shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
         wait_until_called(&hub).await?;
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        // From now on the webhook validates.
+        wait_until_broken_is(&hub, false).await?;
+        load.more(REVIEWED).await?;
         eprintln!("multicluster {multicluster}: {} admissions during helm upgrade, none failed", load.end().await?);
         shell.run(&block("Verify")?, nothing_installed).await?;
         assert_eq!(conversions(&hub).await?, ["None", "None"]);
-        // From now on the webhook validates.
-        let broken = resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}));
-        let (accepted, output) = hub.kubectl_output(&["apply", "-f", "-"], &broken.to_string()).await;
-        assert!(!accepted && output.contains("is not a version"), "{output}");
 
         // Back: the Go operator's objects as before, nothing of this operator in the way.
         shell.run(&block("After helm upgrade")?, nothing_installed).await?;
@@ -209,8 +232,9 @@ fn upgraded(multicluster: bool) {
             let left = hub.kubectl(&["get", kind, "-o", "name"], "").await?;
             assert!(!left.contains("operator.knative.dev"), "{left}");
         }
-        apply(&hub, &broken).await?;
-        hub.stored(&broken).start_deletion().await?;
+        wait_until_broken_is(&hub, true).await?;
+        apply(&hub, &broken()).await?;
+        hub.stored(&broken()).start_deletion().await?;
         // Again to this operator, whose webhook starts late.
         let mut product = None;
         let start = async || {
@@ -255,7 +279,8 @@ fn helm_install_takes_ownership_of_kubectl_objects() {
             let take = block("Take over an installation by kubectl")?;
             shell.run(&take, async || started(&hub, &folder, &mut product).await).await?;
             wait_until_called(&hub).await?;
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            wait_until_broken_is(&hub, false).await?;
+            load.more(REVIEWED).await?;
             eprintln!("server-side {server_side}: {} admissions during helm install, none failed", load.end().await?);
             shell.run(&block("Verify")?, nothing_installed).await?;
             // Helm can't remove the conversion webhook; the operator does.

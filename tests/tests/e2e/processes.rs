@@ -51,7 +51,7 @@ fn invalid_provider_file_stops_operator_at_start() {
                     && log.contains(&file.display().to_string()),
                 "{log}"
             );
-            assert!(started.elapsed() < Duration::from_secs(10));
+            assert!(started.elapsed() < wait::LIMIT);
         }
         Ok(())
     });
@@ -90,8 +90,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
         // the first one exits.
         leader.signal(Signal::STOP)?;
         // Documents say 15 s, the rest is for a loaded machine.
-        let limit = Duration::from_secs(60);
-        let taken = wait::until(&leases, "knative-operator", limit, "taken over", |l| {
+        let taken = wait::until(&leases, "knative-operator", wait::LIMIT, "taken over", |l| {
             !holder(l).is_empty() && holder(l) != first
         })
         .await?;
@@ -103,8 +102,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
 
         // When it stops, the second one releases the Lease.
         drop(other);
-        wait::until(&leases, "knative-operator", Duration::from_secs(10), "given back", |l| holder(l).is_empty())
-            .await?;
+        wait::until(&leases, "knative-operator", wait::LIMIT, "given back", |l| holder(l).is_empty()).await?;
         Ok(())
     });
 }

@@ -24,8 +24,8 @@ use crate::support::{
 
 /// Versions before and after the upgrade; each component has its own patch versions.
 const MINORS: [&str; 2] = ["1.22", "1.23"];
-/// Time limit of a repair.
-const REPAIR: Duration = Duration::from_secs(20);
+/// Time limit of a repair: less than the back-off of a contended object.
+const REPAIR: Duration = Duration::from_secs(45);
 /// Permissions that no request has in the audit log: resource, verb, reason.
 const UNUSED: [(&str, &str, &str); 4] = [
     ("clusterroles.rbac.authorization.k8s.io", "escalate", "the API server checks it in writes of aggregated roles"),

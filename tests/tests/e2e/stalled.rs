@@ -42,7 +42,7 @@ const NUMBER: usize = 64;
 /// waits before it reports progress.
 const QUIET: Duration = Duration::from_secs(2);
 /// Time limit until another replica has the Lease.
-const TAKEOVER: Duration = Duration::from_secs(60);
+const TAKEOVER: Duration = wait::LIMIT;
 /// User of the test.
 const TEST_USER: &str = "admin";
 

@@ -12,7 +12,7 @@ use knative_operator_tests::{Result, releases};
 use kube::Api;
 use serde_json::json;
 
-use crate::support::{apply, condition, delete, namespace, nothing_left, ready, resource, run, status};
+use crate::support::{INSTALL, apply, condition, delete, namespace, nothing_left, ready, resource, run, status};
 
 const PLACE: &str = "knative-serving";
 
@@ -41,7 +41,7 @@ fn deleted_namespace_is_reported_and_restored() {
         spoke.object("namespace", "", PLACE).start_deletion().await?;
         let unready =
             |s: &knative_operator_shared::api::KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status != "True");
-        status(&hub, &serving, Duration::from_secs(30), "not Ready", unready).await?;
+        status(&hub, &serving, INSTALL, "not Ready", unready).await?;
         eprintln!("reported after {:?}", deleted.elapsed());
         let words = "namespace knative-serving on fleet-system/spoke is being deleted; waiting";
         let waits = |s: &knative_operator_shared::api::KnativeStatus| {
@@ -50,13 +50,13 @@ fn deleted_namespace_is_reported_and_restored() {
                     && c.message.as_deref().is_some_and(|m| m.contains(words))
             })
         };
-        status(&hub, &serving, Duration::from_secs(30), "waiting for the namespace", waits).await?;
+        status(&hub, &serving, INSTALL, "waiting for the namespace", waits).await?;
         // The operator waits, instead of failing object by object.
         let mut audit = Audit::of(&spoke, SPOKE_USER)?;
         tokio::time::sleep(Duration::from_secs(5)).await;
         let tried = audit.take()?.iter().filter(|request| request.writes()).count();
         assert!(tried <= 3, "{tried} writes while the namespace terminates");
-        let reported = status(&hub, &serving, Duration::from_secs(1), "still waiting", waits).await?;
+        let reported = status(&hub, &serving, INSTALL, "still waiting", waits).await?;
         assert!(
             reported.conditions.iter().all(|c| !c.message.as_deref().unwrap_or_default().contains("forbidden")),
             "{reported:?}"

@@ -79,7 +79,7 @@ fn failing_objects_are_reported_and_stop_no_other() {
                     "resourcequota/none",
                     "-n",
                     "knative-serving",
-                    "--timeout=30s",
+                    "--timeout=2m",
                 ],
                 "",
             )

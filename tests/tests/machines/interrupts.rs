@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use knative_operator_tests::Result;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::machine::{LONG, ends, on_a_machine};
+use super::machine::{LONG, SHORT, ends, on_a_machine};
 
 /// Whether `folder` has an entry whose name has `part`, in which `file` exists.
 fn has(folder: &Path, part: &str, file: &str) -> bool {
@@ -34,7 +34,7 @@ fn an_interrupt_at_any_step_leaves_nothing_and_the_next_start_works() {
                 std::thread::sleep(Duration::from_millis(2));
             }
             kill_process_group(Pid::from_child(&child), Signal::INT)?;
-            assert_eq!(ends(&mut child, Duration::from_secs(10))?, Some(false), "at {file}");
+            assert_eq!(ends(&mut child, SHORT)?, Some(false), "at {file}");
             machine.idle().map_err(|error| format!("interrupted at {file}: {error}"))?;
         }
         machine.up_and_down(&["isolate"], &[]).map(drop)

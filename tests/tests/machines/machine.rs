@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use knative_operator_tests::skip::{KERNEL, skip};
-use knative_operator_tests::{Result, environment, network, outside, releases, tools};
+use knative_operator_tests::{Result, environment, network, outside, releases, tools, wait};
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_bind_recursive, mount_remount, unmount};
 use rustix::process::geteuid;
 use tempfile::TempDir;
@@ -19,7 +19,7 @@ use crate::passage;
 /// Time limit of `cluster up` with the product, on a busy machine.
 pub const LONG: Duration = Duration::from_secs(240);
 /// Time within which everything works or says what is in the way.
-pub const SHORT: Duration = Duration::from_secs(10);
+pub const SHORT: Duration = Duration::from_secs(60);
 /// Where the cache is mounted for a user who may not read that of root.
 const STORE: &str = "/mnt";
 
@@ -201,7 +201,7 @@ impl Machine {
 
     /// Waits until no process is left that mentions this machine, and no temporary folder.
     pub fn idle(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + wait::LIMIT;
         loop {
             let mut left = self.processes();
             left.extend(std::fs::read_dir(&self.temporary)?.flatten().map(|entry| entry.path().display().to_string()));

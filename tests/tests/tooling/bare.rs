@@ -4,10 +4,10 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use knative_operator_tests::{environment, kubeconfig, tools};
+use knative_operator_tests::{environment, kubeconfig, tools, wait};
 
 /// Time limit of the first connection of an operator.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = wait::LIMIT;
 
 #[test]
 fn bare_command_prints_help_and_connects_to_nothing() {

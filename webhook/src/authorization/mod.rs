@@ -28,8 +28,9 @@ use knative_operator_rules::authorization::questions::Question;
 pub use questions::write;
 use reviewer::Reviewer;
 
-/// Time limit of all questions about one request. The API server waits 5 s for the webhook.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit of all questions about one request. The API server waits 10 s for the webhook. On a
+/// machine with too much to do, it takes seconds to answer questions itself.
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// What happens to a request of a user without permission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -132,5 +133,20 @@ pub fn refusal(violations: &[Violation]) -> Refusal {
         Refusal::Unavailable
     } else {
         Refusal::Forbidden
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn api_server_waits_longer_than_the_webhook_asks() {
+        let chart = include_str!("../../../charts/knative-operator/templates/webhook-configurations.yaml");
+        let seconds = chart.lines().filter_map(|line| line.trim().strip_prefix("timeoutSeconds: ")?.parse().ok());
+        let limits: Vec<Duration> = seconds.map(Duration::from_secs).collect();
+        assert_eq!(limits.len(), 2, "{limits:?}");
+        // A review asks, and reads once.
+        assert!(limits.iter().all(|limit| *limit > 2 * TIMEOUT), "{limits:?}");
     }
 }

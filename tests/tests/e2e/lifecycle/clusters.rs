@@ -93,7 +93,7 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         product.webhook = None;
         hub.object("namespace", "", product::NAMESPACE).start_deletion().await?;
         for configuration in CONFIGURATIONS {
-            hub.kubectl(&["wait", "--for=delete", configuration, "--timeout=60s"], "").await?;
+            hub.kubectl(&["wait", "--for=delete", configuration, "--timeout=5m"], "").await?;
         }
         apply(&hub, &resource).await
     });

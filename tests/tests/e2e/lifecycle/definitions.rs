@@ -75,6 +75,6 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
         // A running webhook leaves nothing that blocks requests.
         hub.object("namespace", "", product::NAMESPACE).start_deletion().await?;
         let left = ["wait", "--for=delete", "mutatingwebhookconfiguration/defaulting.operator.knative.dev"];
-        hub.kubectl(&[&left[..], &["--timeout=60s"]].concat(), "").await.map(drop)
+        hub.kubectl(&[&left[..], &["--timeout=5m"]].concat(), "").await.map(drop)
     });
 }
