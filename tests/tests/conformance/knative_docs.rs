@@ -133,7 +133,7 @@ fn examples_are_admitted() {
 fn page_has_the_reasons_and_paths_of_this_operator() {
     let read = |file: &str| std::fs::read_to_string(project().join(file)).unwrap();
     let (page, reasons) = (read("docs/user/knative-docs.md"), read("shared/src/reason.rs"));
-    let rows = page.split("## Reasons of TargetClusterResolved").nth(1).unwrap().lines();
+    let rows = page.split("## Reasons of TargetClusterResolved").nth(1).unwrap().split("\n## ").next().unwrap().lines();
     let mut named = Vec::new();
     for row in rows.filter(|line| line.starts_with("| `")) {
         let cell = row.split(" | ").next().unwrap();
