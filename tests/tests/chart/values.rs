@@ -148,6 +148,11 @@ fn schema_refuses_what_has_no_effect() {
         let error = with_values(&json!({"knative_operator": {part: {name: value}}}).to_string()).unwrap_err();
         assert!(error.contains(name), "{part}.{name}={value}: {error}");
     }
+    for version in ["foo", "v1.34", "1"] {
+        let values = json!({"knative_operator": {"kubernetes_min_version": version}});
+        let error = with_values(&values.to_string()).unwrap_err();
+        assert!(error.contains("kubernetes_min_version"), "{version}: {error}");
+    }
     let accepted = json!({
         "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 1}, {"operator": "Exists"}],
         "affinity": {"nodeAffinity": {}, "podAffinity": null},
