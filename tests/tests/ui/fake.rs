@@ -181,7 +181,7 @@ impl Fake {
         if is_waiting {
             stages[2] = json!({"name": "world", "state": "AwaitingApproval", "clusters": world});
         }
-        let ready = format!("{updated} of {} clusters have the revision", self.clusters);
+        let ready = format!("{updated}/{} updated to prod-2; {updated} Ready", self.clusters);
         let ready = json!({"type": "Ready", "status": "False", "reason": "RollingOut", "message": ready});
         let rollout = json!({"revision": "prod-2", "requestedBy": "jane", "startedAt": time(190)});
         let status = json!({"status": {"observedGeneration": 1, "clusters": self.clusters, "updated": updated, "ready": updated, "failed": 0, "deferred": 0,

@@ -43,8 +43,8 @@ fn located(given: PathBuf, (default, program): (&Path, &Path)) -> PathBuf {
 #[error("\"{0}\" is not a full version such as v1.34.0")]
 struct InvalidMinimum(String);
 
-/// Parses a minimum Kubernetes version as Knative's components do (`knative.dev/pkg/version`), which
-/// don't start with another text. An empty one is none.
+/// Parses a minimum Kubernetes version as Knative's components do (`knative.dev/pkg/version`):
+/// they don't start with another text. An empty one is none.
 fn minimum_version(text: &str) -> Result<String, InvalidMinimum> {
     let bare = text.strip_prefix('v').unwrap_or(text);
     let number = bare.split(['-', '+']).next().unwrap_or_default();
