@@ -36,9 +36,11 @@ function facts(cluster) {
 /** How to check the way to the cluster, its version and permissions. @param {Cluster} cluster */
 function preflight(cluster) {
   if (!PROFILE.test(cluster.id) || !["Unreachable", "Failed"].includes(cluster.state)) return null;
+  const { namespace } = state.hub;
   return h("section", { class: "panel", "aria-labelledby": "preflight" }, h("h2", { id: "preflight" }, "Check this cluster"),
-    h("p", {}, "Preflight checks the connection, versions, permissions, quotas and policies, with the credentials of the operator:"),
-    command(`kubectl exec --namespace knative-operator deploy/knative-operator -- /knative-operator preflight ${cluster.id}`));
+    h("p", {}, "Preflight checks the connection, versions, permissions, quotas and policies, with the credentials of the operator",
+      namespace ? ":" : ", in whose namespace NAMESPACE it runs:"),
+    command(`kubectl exec --namespace ${namespace || "NAMESPACE"} deploy/knative-operator -- /knative-operator preflight ${cluster.id}`));
 }
 
 /** @param {string} kind @param {any[]} all */

@@ -24,7 +24,7 @@ const RETRY = 1000;
  *   versions?: Record<string, string>, stages: Stage[], attention?: Attention[], conditions?: Condition[], events?: HubEvent[]}} Fleet
  * @typedef {{connected: boolean, since?: string, error?: string}} Connection
  * @typedef {{sequence: number, ready: boolean, clustersByState: Record<string, number>, fleets: Fleet[],
- *   clusters: Record<string, Cluster>, notes: string[], hub: {server: string, version: string}, connection: Connection}} State
+ *   clusters: Record<string, Cluster>, notes: string[], hub: {server: string, version: string, namespace?: string | null}, connection: Connection}} State
  */
 
 /** @type {State} */

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::label::{EACH, MINOR_VERSIONS};
 
+/// Maximum number of available versions that an error lists in full.
+const MAX_LISTED: usize = 6;
 /// Maximum number of minor versions that a way between two versions lists.
 const MAX_STEPS: usize = 100;
 
@@ -95,9 +97,15 @@ pub enum VersionError {
     },
 }
 
+/// `versions` for people, oldest first; of many, the newest of each minor version.
 fn list(versions: &[Version]) -> String {
     if versions.is_empty() {
         return "none".to_owned();
+    }
+    if versions.len() > MAX_LISTED {
+        let is_newest = |pair: &[Version]| (!pair[0].same_minor(&pair[1])).then(|| pair[0].to_string());
+        let newest = versions.windows(2).filter_map(is_newest).chain(versions.last().map(ToString::to_string));
+        return format!("{}, and earlier patch releases", newest.collect::<Vec<_>>().join(", "));
     }
     versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -344,6 +352,10 @@ mod tests {
             "the manifests of the target version 1.99 are not available to this release; available versions: 1.22.0, 1.22.1; set spec.version to one of them"
         );
         assert!(Version::resolve(None, &[]).unwrap_err().to_string().contains("available versions: none"));
+        let many = versions(&["1.20.0", "1.20.1", "1.21.0", "1.22.0", "1.22.1", "1.22.2", "1.23.0"]);
+        let error = Version::resolve(Some("1.99"), &many).unwrap_err().to_string();
+        let expected = "available versions: 1.20.1, 1.21.0, 1.22.2, 1.23.0, and earlier patch releases; set";
+        assert!(error.contains(expected), "{error}");
         assert!(
             Version::resolve(Some("abc"), &bundle)
                 .unwrap_err()

@@ -87,6 +87,9 @@ on this cluster or on many clusters. Start with the [README of the project]({REP
 It needs Kubernetes 1.33 or later. `helm template` assumes the version of Kubernetes that Helm was
 built for: before Helm 3.18, add `--kube-version=1.33`.
 
+There is no `nameOverride` and no `fullnameOverride`: the Go operator's chart has neither, a cluster
+has one operator, and permissions, the webhook's certificate and a takeover depend on the names.
+
 ## Values
 
 | value | default | description |

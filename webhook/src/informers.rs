@@ -100,7 +100,7 @@ async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {
     let read = |map: &ConfigMap| {
         let text = map.data.as_ref().and_then(|data| data.get(RELEASES_KEY))?;
         serde_json::from_str(text)
-            .inspect_err(|error| tracing::warn!(%error, "cannot parse {RELEASES_CONFIG_MAP}"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot parse the catalog of the release bundle"))
             .ok()
     };
     watch(Api::<ConfigMap>::namespaced(client.clone(), namespace), config)
@@ -109,7 +109,9 @@ async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {
                 Ok(Event::InitApply(map) | Event::Apply(map)) => facts.set_catalog(read(&map)),
                 Ok(Event::Delete(_)) => facts.set_catalog(None),
                 Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => tracing::warn!(error = error_text(&error), "cannot watch {RELEASES_CONFIG_MAP}"),
+                Err(error) => {
+                    tracing::warn!(error = error_text(&error), "cannot watch the catalog of the release bundle")
+                }
             }
             ready(())
         })

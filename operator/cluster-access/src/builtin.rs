@@ -268,8 +268,11 @@ mod tests {
         }
     }
 
-    /// What is found in a kubeconfig with this user: token, certificate and key.
-    fn found(user: &Value, more: &Value) -> Result<(Option<String>, Option<(String, String)>), NoCredential> {
+    /// A token, and a certificate with its key.
+    type Found = (Option<String>, Option<(String, String)>);
+
+    /// What is found in a kubeconfig with this user.
+    fn found(user: &Value, more: &Value) -> Result<Found, NoCredential> {
         let mut config = json!({"apiVersion": "v1", "kind": "Config", "clusters": [],
             "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}], "current-context": "c",
             "users": [{"name": "u", "user": user}]});

@@ -52,7 +52,7 @@ pub fn since(old: &KnativeFleetStatus, update: &str, digest: &str, generation: i
 }
 
 /// The generation with which failures are recorded in a rollout since a generation of the fleet. A
-/// change that rolls out nothing else, such as the end of a pause, mends none. 0 is that of a
+/// change that rolls out nothing else, such as the end of a pause, repairs none. 0 is that of a
 /// failure that is observed again.
 pub fn of_failures(since: i64) -> i64 {
     since.max(BEFORE_ALL + 1)

@@ -151,14 +151,14 @@ fn newer_bundle_starts_no_rollout_that_failures_stopped() {
         }
         let first = if on_failure == OnFailure::Pause { "a" } else { "d" };
         assert_eq!(have(&world), [first, "d"], "{on_failure:?}");
-        // Neither a newer bundle nor the end of a pause mends what failed.
+        // Neither a newer bundle nor the end of a pause repairs what failed.
         for action in [Action::Bundle("1.20.4"), Action::Pause(true), Action::Pause(false)] {
             world.act(&action);
             world.settle();
             (0..4).for_each(|_| pass(&mut world, 1));
             assert_eq!((world.update, have(&world)), ("a", vec![first, "d"]), "{on_failure:?} {action:?}");
         }
-        // A person mends the cluster and asks for another try, or changes the fleet.
+        // A person repairs the cluster and asks for another try, or changes the fleet.
         world.act(&Action::Break(0, false));
         world.act(&if on_failure == OnFailure::Pause { Action::Retry } else { Action::Edit("a") });
         (0..8).for_each(|_| pass(&mut world, 1));

@@ -153,12 +153,18 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, w
     }
 }
 
+/// How many clusters have the revision `update`, and how they are.
+fn counts(status: &KnativeFleetStatus, update: &str) -> String {
+    let KnativeFleetStatus { clusters, updated, ready, deferred, failed, .. } = status;
+    let others = [(failed, "failed"), (deferred, "deferred")].into_iter().filter(|(number, _)| **number > 0);
+    let others: String = others.map(|(number, state)| format!(", {number} {state}")).collect();
+    format!("{updated}/{clusters} updated to {update}; {ready} Ready{others}")
+}
+
 fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, waiting: &[(&str, String)]) -> State {
     let KnativeFleetStatus { clusters, updated, ready, deferred, failed, .. } = status;
     let is_rolled_out = !input.is_rolling_out() || status.current_revision.as_deref() == Some(input.update);
-    let message = format!(
-        "{updated} of {clusters} clusters have the revision, {ready} are Ready, {failed} failed, {deferred} are deferred"
-    );
+    let message = counts(status, input.update);
     match () {
         () if *clusters == 0 => ("Ready", false, "NoClusters", "spec.placement selects no cluster".to_owned()),
         () if *failed > 0 => ("Ready", false, "ClustersFailed", message),
@@ -264,4 +270,26 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
 fn named(clusters: &[&ClusterProfileReference]) -> String {
     let named: Vec<_> = clusters.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     named.join(", ") + &and_more(clusters.len().saturating_sub(MAX_NAMED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_name_the_revision_and_what_is_not_well() {
+        let of = |failed, deferred| {
+            let status = KnativeFleetStatus {
+                clusters: 1000,
+                updated: 700,
+                ready: 980,
+                failed,
+                deferred,
+                ..KnativeFleetStatus::default()
+            };
+            counts(&status, "prod-7")
+        };
+        assert_eq!(of(0, 0), "700/1000 updated to prod-7; 980 Ready");
+        assert_eq!(of(4, 1), "700/1000 updated to prod-7; 980 Ready, 4 failed, 1 deferred");
+    }
 }

@@ -52,7 +52,7 @@ impl<C: Contents> Input<'_, C> {
                 Progress::Pending => report.pending += 1,
                 Progress::Deferred(_) => {
                     report.deferred += 1;
-                    // What hides it mends nothing.
+                    // What hides it repairs nothing.
                     let has_failed = member.former_failure(&self.target(member)).is_some();
                     report.failed += usize::from(has_failed && member.hub_fault.is_some());
                 }

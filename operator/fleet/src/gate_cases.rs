@@ -52,7 +52,7 @@ fn gate_that_fails_stops_the_rollout_after_the_soak() {
     world.act(&Action::Gate(0, Gates::Passed));
     (0..3).for_each(|_| pass(&mut world, DEADLINE));
     assert!(!is_started(&world, 1) && matches!(outcome(&world, 0), Some(Outcome::Failed { .. })));
-    // Nor does a pause that ends mend it.
+    // Nor does a pause that ends repair it.
     world.act(&Action::Pause(true));
     world.act(&Action::Pause(false));
     (0..3).for_each(|_| pass(&mut world, DEADLINE));

@@ -37,7 +37,7 @@ fn pause_that_ends_resets_no_failure() {
         let mut world = failed();
         let outcome = |world: &World| world.members[0].applied().next().map(|applied| applied.outcome.clone());
         let before = outcome(&world);
-        // The cluster is mended; its failure is one of the update until a person says otherwise.
+        // The cluster is repaired; its failure is one of the update until a person says otherwise.
         world.act(&Action::Break(0, false));
         for _ in 0..3 {
             world.act(&Action::Pause(true));

@@ -158,7 +158,7 @@ fn fault_of_its_own_defers_a_cluster_and_forgets_no_failure() {
     assert!(matches!(world.decide().progress[1], Progress::Updating(Some(_))));
     pass(&mut world, DEADLINE);
     assert!(matches!(world.decide().progress[1], Progress::Failed(..)));
-    // A fault hides it, and a person asks for another try: nothing is mended.
+    // A fault hides it, and a person asks for another try: nothing is repaired.
     world.join(0);
     world.act(&Action::HubFault(1, true));
     world.act(&Action::Retry);

@@ -142,7 +142,7 @@ const REMEDIES: &[Remedy] = &[
         INSTALLED,
         "Unreadable",
         &[],
-        "Correct the field that the message names: `{edit}`; or, after a roll back, install the newer version again",
+        "Correct the field that the message names: `{edit}`; or, after a rollback, install the newer version again",
     ),
     permanent(
         INSTALLED,

@@ -11,11 +11,15 @@ use super::parse::{self, ManifestError};
 use knative_operator_objects::CompactObject;
 use knative_operator_objects::ObjectId;
 
+/// How to get a release bundle, as a clause.
+pub const BUNDLE_HINT: &str =
+    "--releases must name a release bundle; to build one, in a clone of the repository: make bundle OUT=bundle";
+
 /// Why a release is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
     /// A directory can't be read.
-    #[error("cannot read {path}: {source}; --releases must name a release bundle")]
+    #[error("cannot read {path}: {source}; {}", BUNDLE_HINT)]
     Directory {
         /// The directory.
         path: PathBuf,

@@ -19,7 +19,7 @@ mod source;
 
 pub use archive::Archive;
 pub use assemble::{Library, Release};
-pub use bundle::{Bundle, Objects, ReleaseError, family};
+pub use bundle::{BUNDLE_HINT, Bundle, Objects, ReleaseError, family};
 pub use catalog::catalog;
 pub use choose::{VersionSelectionError, select_version, select_way, select_way_after};
 pub use download::{DownloadError, Downloads, DownloadsError};

@@ -138,7 +138,7 @@ impl ReleaseNames {
             if set {
                 violations.push(NO_EFFECT.at(
                     format!("{path}.{field}"),
-                    "has no effect, as in the Go operator",
+                    "is accepted for compatibility with the Go operator, and ignored",
                     "remove it",
                 ));
             }
@@ -217,7 +217,7 @@ impl ReleaseNames {
                 if set {
                     violations.push(NO_EFFECT.at(
                         format!("{path}.{field}"),
-                        "has no effect, as in the Go operator",
+                        "is accepted for compatibility with the Go operator, and ignored",
                         "remove it",
                     ));
                 }

@@ -86,9 +86,8 @@ pub fn check_names(resource: &Knative, violations: &mut Vec<Violation>) {
         violations.push(ANCHOR.at(
             "metadata.name",
             format!(
-                "makes the name of the anchor ConfigMap on the spoke {} characters long, more than {}",
-                anchor.len(),
-                name::MAX_NAME
+                "is {} characters too long: a ConfigMap on the spoke is named after it",
+                anchor.len() - name::MAX_NAME
             ),
             format!("shorten it by {} characters", anchor.len() - name::MAX_NAME),
         ));

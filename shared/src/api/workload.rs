@@ -167,7 +167,7 @@ pub struct PodDisruptionBudgetOverride {
 /// Resource requirements of one container, by its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerResources {
-    /// Name of the container.
+    /// Name of the container; `*` for all, only in the entry `*` of `workloads`.
     pub container: String,
     /// Maximum resources of the container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -217,7 +217,7 @@ nft add rule ip kn-reach out oifname {device} masquerade",
         ))
     }
 
-    /// Drops all packets from and to `other`, which it reaches, until [`Machine::mend`].
+    /// Drops all packets from and to `other`, which it reaches, until [`Machine::restore`].
     pub fn cut(&self, other: &Self) -> Result<()> {
         let device = other.entry();
         self.sh(&format!(
@@ -230,7 +230,7 @@ nft add rule inet kn-cut out oifname {device} drop"
     }
 
     /// Ends [`Machine::cut`].
-    pub fn mend(&self) -> Result<()> {
+    pub fn restore(&self) -> Result<()> {
         self.sh("nft delete table inet kn-cut")
     }
 

@@ -1,5 +1,5 @@
-//! A mirror that wants a login, in front of a registry. It refuses images of all other hosts, and
-//! records what nodes ask for.
+//! A mirror that requires authentication, in front of a registry. It refuses images of all other
+//! hosts, and records what nodes ask for.
 
 use std::collections::BTreeSet;
 use std::io;

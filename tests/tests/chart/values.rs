@@ -1,4 +1,5 @@
-//! The values: settings of Pods, labels, and the schema, which describes each value.
+//! The values: settings of Pods, labels, and the schema, which describes each value, and has those
+//! that documents name.
 
 use std::collections::BTreeSet;
 
@@ -147,6 +148,11 @@ fn schema_refuses_what_has_no_effect() {
         let error = with_values(&json!({"knative_operator": {part: {name: value}}}).to_string()).unwrap_err();
         assert!(error.contains(name), "{part}.{name}={value}: {error}");
     }
+    for version in ["foo", "v1.34", "1"] {
+        let values = json!({"knative_operator": {"kubernetes_min_version": version}});
+        let error = with_values(&values.to_string()).unwrap_err();
+        assert!(error.contains("kubernetes_min_version"), "{version}: {error}");
+    }
     let accepted = json!({
         "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 1}, {"operator": "Exists"}],
         "affinity": {"nodeAffinity": {}, "podAffinity": null},
@@ -187,4 +193,71 @@ fn schema_has_each_value_with_a_description() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     check_descriptions(&schema, "");
     check_keys(&schema, &serde_saphyr::from_str(&read("values.yaml")).unwrap(), "");
+}
+
+/// A document with values of other charts.
+const OF_OTHER_CHARTS: &str = "docs/operate/open-cluster-management.md";
+
+/// Whether `schema`, a part of `root`, has a value at `path`. Mappings without properties may have
+/// any.
+fn has_value(root: &Value, schema: &Value, path: &[&str]) -> bool {
+    if let Some(reference) = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#')) {
+        return root.pointer(reference).is_some_and(|schema| has_value(root, schema, path));
+    }
+    let (Some(properties), Some((first, rest))) = (schema["properties"].as_object(), path.split_first()) else {
+        return true;
+    };
+    properties.get(*first).is_some_and(|schema| has_value(root, schema, rest))
+}
+
+/// The paths of values that `line` of a document names: after `--set`, and in code.
+fn named(line: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for kind in ["--set ", "--set-string ", "--set-json ", "--set="] {
+        for given in line.split(kind).skip(1) {
+            let given = given.trim_start_matches(['\'', '"']);
+            let assignments = given.split_whitespace().next().unwrap_or_default().split(',');
+            paths.extend(assignments.filter_map(|one| Some(one.split_once('=')?.0.to_owned())));
+        }
+    }
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_.[]".contains(letter);
+    for code in line.split('`').skip(1).step_by(2) {
+        let path = code.split(|letter: char| !is_letter(letter)).next().unwrap_or_default().trim_end_matches('.');
+        paths.extend(path.starts_with("knative_operator.").then(|| path.to_owned()));
+    }
+    paths
+}
+
+#[test]
+fn documents_name_values_that_the_schema_has() {
+    let root = tools::project();
+    let schema = std::fs::read_to_string(root.join("charts/knative-operator/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let mut files = vec![root.join("README.md"), root.join("SECURITY.md"), root.join("CONTRIBUTING.md")];
+    for folder in ["user", "operate", "develop"] {
+        let all = std::fs::read_dir(root.join("docs").join(folder)).unwrap();
+        files.extend(all.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "md")));
+    }
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in files.iter().filter(|file| !file.ends_with(OF_OTHER_CHARTS)) {
+        for (number, line) in std::fs::read_to_string(file).unwrap().lines().enumerate() {
+            // The values of an earlier version, without the defaults of the new one.
+            let reuses = line.contains(" --reuse-values") && !line.contains("Don't use");
+            wrong.extend(reuses.then(|| format!("{}:{}: --reuse-values", file.display(), number + 1)));
+            for path in named(line) {
+                count += 1;
+                let bare = path.replace("[0]", "").replace("[]", "");
+                let keys: Vec<&str> = bare.split('.').collect();
+                let exists = has_value(&schema, &schema, &keys);
+                wrong.extend((!exists).then(|| format!("{}:{}: {path}", file.display(), number + 1)));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(count > 50, "{count} paths");
+    // What was in documents once.
+    for path in ["multicluster.enabled", "knative_operator.replicas", "knative_operator.extraArgs"] {
+        let keys: Vec<&str> = path.split('.').collect();
+        assert!(!has_value(&schema, &schema, &keys), "{path}");
+    }
 }

@@ -141,7 +141,7 @@ fn states(component: Component) -> Vec<(&'static str, Value, [&'static str; 3])>
             needs_a_person,
         ),
         (
-            "version refused, then mended",
+            "version refused, then corrected",
             of(2, &[ReconcileResult::Ineligible("too far".into(), None), ready()]),
             ["Healthy", "Healthy", "Current"],
         ),

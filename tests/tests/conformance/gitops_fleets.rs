@@ -29,9 +29,9 @@ const NEXT: &str = "u";
 struct Revisions;
 
 impl Contents for Revisions {
-    fn of(&self, revision: &str, _: &ClusterProfileReference, component: Component) -> Option<Wanted> {
+    fn of(&self, revision: &str, _: &ClusterProfileReference, component: Component) -> Option<Arc<Wanted>> {
         let content = if revision == INSTALLED { 1 } else { 2 };
-        (component == Component::Serving).then_some(Wanted { content, version: None })
+        (component == Component::Serving).then(|| Arc::new(Wanted { content, version: None }))
     }
 
     fn knows(&self, _: &str) -> bool {

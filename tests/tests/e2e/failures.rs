@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 /// The test's own plugins; `absent` does not exist.
-pub const PLUGINS: [&str; 5] = ["fails", "rubbish", "hangs", "absent", "mends"];
+pub const PLUGINS: [&str; 5] = ["fails", "rubbish", "hangs", "absent", "recovers"];
 
 /// A resource for `profile` with a version that the bundle lacks: its cluster is resolved, nothing
 /// is installed.
@@ -179,14 +179,14 @@ fn operator_recovers_when_cause_is_gone() {
         };
 
         // A repaired plugin.
-        script(&fleet.plugins.join("mends"), "#!/bin/sh\necho 'not yet' >&2\nexit 1\n")?;
-        product::profile(hub, "mended", &offering(fleet, "mends")).await?;
-        let mended = asking("mended");
-        apply(hub, &mended).await?;
-        has_condition(hub, &mended, "TargetClusterResolved", "AccessProviderFailed", "not yet").await?;
+        script(&fleet.plugins.join("recovers"), "#!/bin/sh\necho 'not yet' >&2\nexit 1\n")?;
+        product::profile(hub, "recovered", &offering(fleet, "recovers")).await?;
+        let recovered = asking("recovered");
+        apply(hub, &recovered).await?;
+        has_condition(hub, &recovered, "TargetClusterResolved", "AccessProviderFailed", "not yet").await?;
         let official = tools::control_plane("secretreader-plugin")?;
-        script(&fleet.plugins.join("mends"), &format!("#!/bin/sh\nexec {}\n", official.display()))?;
-        healed(&mended).await?;
+        script(&fleet.plugins.join("recovers"), &format!("#!/bin/sh\nexec {}\n", official.display()))?;
+        healed(&recovered).await?;
 
         // A profile that is created later, becomes unhealthy and healthy again, and moves to a
         // working address.

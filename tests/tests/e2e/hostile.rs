@@ -242,7 +242,7 @@ fn hostile_spokes_and_plugins_are_reported_and_bounded() {
         let long = "x".repeat(240);
         let refused = apply(&hub, &asking(&long)).await.unwrap_err().to_string();
         assert!(
-            refused.contains("makes the name of the anchor ConfigMap on the spoke")
+            refused.contains("characters too long: a ConfigMap on the spoke is named after it")
                 && refused.contains("shorten it by"),
             "{refused}"
         );

@@ -161,7 +161,7 @@ pub async fn cut(site: &Site, report: &mut Report) -> Result<()> {
     assert_eq!(defaults["data"][TIMEOUT], "300", "a request passed a link that is cut");
     let (reason, message) = target(site).await?;
     report.line(&format!("no packet passed for {CUT:?}; TargetClusterResolved: {reason}: {message}"));
-    link.0.mend()?;
+    link.0.restore()?;
     let took = arrives(site, "301").await?;
     report.line(&format!("the change arrived {:.1} s after the cut", took.as_secs_f64()));
     Ok(())

@@ -1,5 +1,6 @@
 //! The commands of docs/operate/air-gap.md on a real node, from the first to the last: the images
-//! and the chart are copied to a mirror that wants a login, and the node gets them from there only.
+//! and the chart are copied to a mirror that requires authentication, and the node gets them from
+//! there only.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;

@@ -25,9 +25,14 @@ fn version(folder: &Path, kubeconfig: Option<&str>, arguments: &[&str]) -> (Opti
 #[test]
 fn version_of_the_command_needs_no_cluster() {
     let folder = tempfile::tempdir().unwrap();
-    let own = (Some(0), format!("PART     VERSION\nclient   {OWN}\n"), String::new());
-    assert_eq!(version(folder.path(), None, &[]), own);
-    assert_eq!(version(folder.path(), Some("none"), &["--client"]), own);
+    let own = format!("PART     VERSION\nclient   {OWN}\n");
+    let (code, text, hint) = version(folder.path(), None, &[]);
+    assert_eq!((code, &text), (Some(0), &own));
+    assert!(hint.starts_with("warning: there is no kubeconfig") && hint.contains("--kubeconfig"), "{hint}");
+    assert_eq!(hint.lines().count(), 1, "{hint}");
+    for kubeconfig in [None, Some("none")] {
+        assert_eq!(version(folder.path(), kubeconfig, &["--client"]), (Some(0), own.clone(), String::new()));
+    }
     // A kubeconfig that the user named is no reason to show less.
     let error =
         "error: cannot use the kubeconfig none: No such file or directory; name another one with --kubeconfig\n";

@@ -48,7 +48,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     }
     let cluster = format!("cluster: {url} (context prod, kubeconfig)");
     let bundle = "cannot read /none/knative-serving: No such file or directory (os error 2); \
-                  --releases must name a release bundle";
+                  --releases must name a release bundle; to build one, in a clone of the repository: make bundle OUT=bundle";
     let table: [(&[&str], String); 21] = [
         (&["lint"], "the following required arguments were not provided:\n  --filename <FILE>".to_owned()),
         (&["lint", "-f", "none.yaml"], "cannot read none.yaml: No such file or directory (os error 2)".to_owned()),
@@ -129,7 +129,79 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     let (code, text) = error(folder.path(), &unreachable);
     let start = "error: cannot reach 127.0.0.1:1: ";
     assert!(code == Some(2) && text.starts_with(start) && text.contains("Connection refused"), "{text}");
+    assert!(text.contains("kubectl port-forward") && text.contains("--server HOST:PORT"), "{text}");
     let (code, text) = error(folder.path(), &["fleet", "status", "a"]);
     let missing = "KnativeFleet default/a does not exist; to list all: knative-operator fleet status -A";
     assert_eq!((code, text), (Some(2), format!("error: {missing}\n{cluster}")));
+}
+
+/// Commands that read a release bundle, each with one that does not exist.
+const WITH_BUNDLE: [&[&str]; 7] = [
+    &["render", "-f", "serving.yaml"],
+    &["lint", "-f", "serving.yaml"],
+    &["images"],
+    &["versions"],
+    &["spoke-role"],
+    &["spoke-role", "--versions", "1.22"],
+    &["preflight"],
+];
+
+#[test]
+fn commands_without_a_release_bundle_say_in_the_same_words_how_to_get_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("cluster").unwrap();
+    let server = Server::start(&authority, |_, _| Answer::not_found()).unwrap();
+    let config = kubeconfig("prod", &server.url(""), &authority.pem(), "default", &User::Token("token"));
+    std::fs::write(folder.path().join("kubeconfig"), config).unwrap();
+    std::fs::write(folder.path().join("serving.yaml"), SERVING).unwrap();
+    let hint =
+        "; --releases must name a release bundle; to build one, in a clone of the repository: make bundle OUT=bundle";
+    for arguments in WITH_BUNDLE {
+        let (code, text) = error(folder.path(), &[arguments, &["--releases", "/none"]].concat());
+        assert!(text.contains("cannot read /none/knative-") && text.contains(hint), "{arguments:?}: {text}");
+        assert_eq!(code, Some(2), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn lint_without_a_release_bundle_says_what_it_does_not_check() {
+    let binary = tools::binary("knative-operator").unwrap();
+    // Nothing is beside it.
+    let folder = tempfile::tempdir_in(binary.parent().unwrap()).unwrap();
+    let own = folder.path().join("knative-operator");
+    std::fs::hard_link(&binary, &own).unwrap();
+    std::fs::write(folder.path().join("serving.yaml"), SERVING).unwrap();
+    let mut command = Command::new(own);
+    environment::confine(&mut command, folder.path()).current_dir(folder.path());
+    let output = command.args(["lint", "-f", "serving.yaml"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let summary = "1 resource, 0 errors (without a release bundle: versions, patches, and names of workloads, containers, \
+                   Services and ConfigMaps are not checked; --releases must name a release bundle; ";
+    assert!(text.contains(summary), "{text}");
+    assert_eq!(output.status.code(), Some(0), "{text}");
+}
+
+#[test]
+fn wrong_values_of_flags_are_errors_that_name_the_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, flag, why) in [
+        (
+            &["render", "-f", "a.yaml", "--kubernetes-min-version", "foo"][..],
+            "invalid value 'foo' for '--kubernetes-min-version <VERSION>'",
+            "\"foo\" is not a full version such as v1.34.0",
+        ),
+        (
+            &["debug", "--ca-file", "ca.crt", "--server", "https://127.0.0.1:9090"][..],
+            "invalid value 'https://127.0.0.1:9090' for '--server <HOST:PORT>'",
+            "is not HOST:PORT, such as 127.0.0.1:9090",
+        ),
+        (
+            &["debug", "--ca-file", "ca.crt", "--server", "127.0.0.1"][..],
+            "invalid value '127.0.0.1' for '--server <HOST:PORT>'",
+            "is not HOST:PORT, such as 127.0.0.1:9090",
+        ),
+    ] {
+        let (code, text) = error(folder.path(), arguments);
+        assert!(code == Some(2) && text.contains(flag) && text.contains(why), "{code:?}: {text}");
+    }
 }

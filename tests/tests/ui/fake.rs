@@ -10,6 +10,8 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
+/// Namespace of the operator, which is not the usual one.
+pub const OPERATOR: &str = "platform";
 /// Namespace of the resources.
 pub const PLACE: &str = "fleet";
 /// Why the resources of some clusters are not available: what their Pods tell.
@@ -95,6 +97,13 @@ impl Fake {
         let inventory = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
         self.hub.kubectl(&["apply", "-f", "-"], &inventory).await?;
         wait::established(self.hub.client()).await?;
+        // The page has the namespace of the operator from it.
+        let service = json!({"name": "operator-webhook", "namespace": OPERATOR});
+        let webhook = json!({"name": "validation.operator.knative.dev", "clientConfig": {"service": service},
+            "rules": [], "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "validation.operator.knative.dev"}, "webhooks": [webhook]});
+        self.hub.kubectl(&["apply", "-f", "-"], &configuration.to_string()).await?;
         for namespace in [FLEET, PLACE] {
             self.hub.namespace(namespace).await?;
         }
@@ -172,7 +181,7 @@ impl Fake {
         if is_waiting {
             stages[2] = json!({"name": "world", "state": "AwaitingApproval", "clusters": world});
         }
-        let ready = format!("{updated} of {} clusters have the revision", self.clusters);
+        let ready = format!("{updated}/{} updated to prod-2; {updated} Ready", self.clusters);
         let ready = json!({"type": "Ready", "status": "False", "reason": "RollingOut", "message": ready});
         let rollout = json!({"revision": "prod-2", "requestedBy": "jane", "startedAt": time(190)});
         let status = json!({"status": {"observedGeneration": 1, "clusters": self.clusters, "updated": updated, "ready": updated, "failed": 0, "deferred": 0,

@@ -6,7 +6,7 @@ use knative_operator_tests::product::FLEET;
 use serde_json::json;
 
 use crate::browser::Browser;
-use crate::fake::{CAUSE, Fake, VERSIONS, name};
+use crate::fake::{CAUSE, Fake, OPERATOR, VERSIONS, name};
 use crate::page::Page;
 use crate::run;
 
@@ -211,7 +211,8 @@ async fn cluster(browser: &Browser) -> Result<()> {
     browser.accessible("degraded cluster").await?;
     browser.picture("cluster", true).await?;
     browser.go(&format!("#/cluster/{FLEET}/{}", name(7))).await?;
-    browser.shows(&format!("preflight {FLEET}/{}", name(7))).await?;
+    let exec = format!("kubectl exec --namespace {OPERATOR} deploy/knative-operator");
+    browser.shows(&format!("{exec} -- /knative-operator preflight {FLEET}/{}", name(7))).await?;
     browser.accessible("unreachable cluster").await?;
     // An address that somebody mistyped.
     browser.go("#/cluster/none/%zz").await?;

@@ -1,6 +1,7 @@
 //! `knative-operator debug`: prints what an operator does, which its Pod serves as `/debug`.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,12 +23,32 @@ const MAX_ANSWER: usize = 16 << 20;
 const MAX_FILE: u64 = 1 << 20;
 /// Name of standard input.
 const STDIN: &str = "-";
+/// What the command waits for, on a terminal.
+const STDIN_NOTICE: &str = "reading the token from stdin; end it with Ctrl+D, or name a file with --token-file";
+/// How to make the port of a Pod available, as a clause.
+const PORT_FORWARD: &str = "to connect to the Pod that holds the Lease: kubectl port-forward --namespace NAMESPACE pod/HOLDER 9090, and name \
+     another address with --server HOST:PORT";
+
+/// A text is no address with a port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not HOST:PORT, such as 127.0.0.1:9090, without https:// and a path")]
+struct InvalidAddress(String);
+
+/// Parses a host with a port.
+fn address(text: &str) -> Result<String, InvalidAddress> {
+    let is_host = |host: &str| {
+        let ipv6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        ipv6.map_or(!host.is_empty() && !host.contains([':', '/', '@']), |host| host.parse::<Ipv6Addr>().is_ok())
+    };
+    let port = text.rsplit_once(':').filter(|(host, _)| is_host(host)).and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_some_and(|port| port > 0) { Ok(text.to_owned()) } else { Err(InvalidAddress(text.to_owned())) }
+}
 
 /// Flags of `debug`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DebugArgs {
     /// Address of the port for metrics of a Pod, such as that of a kubectl port-forward.
-    #[arg(long, default_value = "127.0.0.1:9090", value_name = "HOST:PORT")]
+    #[arg(long, default_value = "127.0.0.1:9090", value_name = "HOST:PORT", value_parser = address)]
     server: String,
     /// Name in the certificate of the Pod, which has the namespace of the operator.
     #[arg(long, default_value = "operator-webhook.knative-operator.svc", value_name = "NAME")]
@@ -52,8 +73,11 @@ async fn execute(args: &DebugArgs) -> Result<ExitCode, String> {
     if authorities.is_empty() {
         return Err(format!("{} has no certificate", ca_file.display()));
     }
+    if let Some(notice) = notice(token_file, std::io::stdin().is_terminal()) {
+        output::report(notice);
+    }
     let token = String::from_utf8(read(token_file)?).map_err(|_| format!("{} is no text", token_file.display()))?;
-    let unreachable = |why: String| format!("cannot reach {server}: {why}");
+    let unreachable = |why: String| format!("cannot reach {server}: {why}; {PORT_FORWARD}");
     let addresses = tokio::net::lookup_host(server).await.map_err(|error| unreachable(error.to_string()))?;
     let addresses: Vec<_> = addresses.collect();
     let port = addresses.first().ok_or_else(|| unreachable("it has no address".to_owned()))?.port();
@@ -70,12 +94,17 @@ async fn execute(args: &DebugArgs) -> Result<ExitCode, String> {
     let request = client.get(format!("https://{server_name}:{port}/debug")).bearer_auth(token.trim());
     let response = request.send().await.map_err(|error| unreachable(error_text(&error.without_url())))?;
     let status = response.status();
-    let body = body(response).await.map_err(unreachable)?;
+    let body = body(response).await.map_err(|why| format!("{server}: {why}"))?;
     if status != StatusCode::OK {
         return Err(refused(status, &body));
     }
     let report: Value = serde_json::from_slice(&body).map_err(|error| format!("{server} answers no JSON: {error}"))?;
     Ok(output::print_data(&format!("{report:#}\n")))
+}
+
+/// What the command waits for, if it reads the token at `path` from a terminal.
+fn notice(path: &Path, is_terminal: bool) -> Option<&'static str> {
+    (path.as_os_str() == STDIN && is_terminal).then_some(STDIN_NOTICE)
 }
 
 /// The file at `path`, or standard input.
@@ -124,6 +153,25 @@ mod tests {
             refused(StatusCode::FORBIDDEN, text),
             "403 Forbidden: the user needs the verb get for /metrics: ClusterRole knative-operator-metrics-reader"
         );
+    }
+
+    #[test]
+    fn notice_says_what_the_command_waits_for_on_a_terminal() {
+        let (stdin, file) = (Path::new("-"), Path::new("token"));
+        assert!(notice(stdin, true).is_some_and(|text| text.contains("stdin") && text.contains("--token-file")));
+        assert_eq!([notice(stdin, false), notice(file, true)], [None, None]);
+    }
+
+    #[test]
+    fn server_is_a_host_with_a_port() {
+        for text in ["127.0.0.1:9090", "localhost:1", "pod.example.com:65535", "[::1]:9090"] {
+            assert_eq!(address(text).as_deref(), Ok(text));
+        }
+        for text in
+            ["", "127.0.0.1", ":9090", "a:0", "a:65536", "https://a:9090", "a:9090/debug", "::1", "[a]:1", "u@a:1"]
+        {
+            assert_eq!(address(text), Err(InvalidAddress(text.to_owned())));
+        }
     }
 
     #[test]

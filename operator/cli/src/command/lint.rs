@@ -14,8 +14,12 @@ use super::output::{self, Format};
 use super::read::{self, Document};
 use super::release_args::InputError;
 use super::remark::Remark;
-use knative_operator_release::{Bundle, catalog};
+use knative_operator_release::{BUNDLE_HINT, Bundle, catalog};
 use knative_operator_render::{RenderError, release_names};
+
+/// What is not checked without a release bundle.
+const UNCHECKED: &str =
+    "versions, patches, and names of workloads, containers, Services and ConfigMaps are not checked";
 
 /// Flags of `lint`.
 #[derive(Clone, Debug, clap::Args)]
@@ -139,9 +143,9 @@ impl Findings {
         let Self { text, values, errors, resources, has_bundle, .. } = self;
         if *resources > 0 || !format.is_text() {
             let remark = if *has_bundle {
-                ""
+                String::new()
             } else {
-                " (without a release bundle: names and versions are not checked, see --releases)"
+                format!(" (without a release bundle: {UNCHECKED}; {BUNDLE_HINT})")
             };
             let summary = format!("{}, {}{remark}", count(*resources, "resource"), count(*errors, "error"));
             let unreadable: Vec<Value> =

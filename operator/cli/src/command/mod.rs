@@ -130,7 +130,7 @@ enum Command {
     ///
     /// Exit status: 0 nothing, 1 there is something, 2 error.
     Audit(AuditArgs),
-    /// Shows what an upgrade or a roll back of the operator does to installations.
+    /// Shows what an upgrade or a rollback of the operator does to installations.
     Upgrade(UpgradeArgs),
     /// Serves a local, read-only web page with the state of a hub: of all namespaces, or that of
     /// --namespace.

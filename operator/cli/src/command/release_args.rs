@@ -38,6 +38,21 @@ fn located(given: PathBuf, (default, program): (&Path, &Path)) -> PathBuf {
     beside.filter(|beside| given == default && !given.is_dir() && beside.is_dir()).unwrap_or(given)
 }
 
+/// A text is no full version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a full version such as v1.34.0")]
+struct InvalidMinimum(String);
+
+/// Parses a minimum Kubernetes version as Knative's components do (`knative.dev/pkg/version`):
+/// they don't start with another text. An empty one is none.
+fn minimum_version(text: &str) -> Result<String, InvalidMinimum> {
+    let bare = text.strip_prefix('v').unwrap_or(text);
+    let number = bare.split(['-', '+']).next().unwrap_or_default();
+    let is_number = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let is_full = is_number && number.split('.').count() == 3 && bare.parse::<Version>().is_ok();
+    if text.is_empty() || is_full { Ok(text.to_owned()) } else { Err(InvalidMinimum(text.to_owned())) }
+}
+
 /// Source of releases, and render settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReleaseArgs {
@@ -51,7 +66,8 @@ pub struct ReleaseArgs {
     pub download_timeout: Duration,
     /// Minimum Kubernetes version that Knative's components accept, such as v1.34.0. Defaults to
     /// their own minimum.
-    #[arg(long, env = "KUBERNETES_MIN_VERSION", value_name = "VERSION", help_heading = HEADING)]
+    #[arg(long, env = "KUBERNETES_MIN_VERSION", value_name = "VERSION", value_parser = minimum_version,
+        help_heading = HEADING)]
     pub kubernetes_min_version: Option<String>,
 }
 
@@ -134,6 +150,16 @@ impl ReleaseArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn minimum_version_is_one_that_knative_parses() {
+        for text in ["v1.34.0", "1.34.0", "v1.34.0-rc.1", "v1.34.0+k3s1", ""] {
+            assert_eq!(minimum_version(text).as_deref(), Ok(text));
+        }
+        for text in ["foo", "v1.34", "1", "vv1.34.0", "v", " v1.34.0"] {
+            assert_eq!(minimum_version(text), Err(InvalidMinimum(text.to_owned())));
+        }
+    }
 
     #[test]
     fn bundle_beside_the_command_replaces_a_default_that_does_not_exist() {

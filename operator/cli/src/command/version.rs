@@ -30,6 +30,12 @@ const CHART: &str = "helm.sh/chart";
 /// Label with the version that the chart installs.
 const VERSION: &str = "app.kubernetes.io/version";
 
+/// Version of the command.
+const CLIENT: &str = env!("CARGO_PKG_VERSION");
+/// Why only the version of the command is printed.
+const NO_CLUSTER: &str = "there is no kubeconfig, so this is the version of the command only; for those on a cluster, name its \
+     kubeconfig with --kubeconfig or KUBECONFIG; --client prints no warning";
+
 /// Flags of `version`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("user-namespace", |flag| flag.help(HELP)))]
@@ -71,20 +77,20 @@ struct Program {
 /// Prints the versions; those of the hub only if there is a cluster.
 pub fn run(args: &VersionArgs) -> ExitCode {
     if args.client || !args.user.has_cluster() {
-        return print(args.output, None);
+        let warnings = if args.client { Vec::new() } else { vec![NO_CLUSTER.to_owned()] };
+        return print(args.output, None, warnings);
     }
     output::run_on(&args.user, |connection| execute(args, connection))
 }
 
 async fn execute(args: &VersionArgs, connection: Connection) -> Result<ExitCode, String> {
     let server = read(&connection.client, args.user.namespace().unwrap_or(NAMESPACE)).await?;
-    Ok(print(args.output, Some(&server)))
+    let warnings = warnings(CLIENT, &server);
+    Ok(print(args.output, Some(&server), warnings))
 }
 
-fn print(format: Format, server: Option<&Server>) -> ExitCode {
-    let client = env!("CARGO_PKG_VERSION");
-    let text = if format.is_text() { text(client, server) } else { document(format, client, server) };
-    let warnings = server.map(|server| warnings(client, server)).unwrap_or_default();
+fn print(format: Format, server: Option<&Server>, warnings: Vec<String>) -> ExitCode {
+    let text = if format.is_text() { text(CLIENT, server) } else { document(format, CLIENT, server) };
     finish(Ok(CommandOutput { text, warnings, is_data: !format.is_text() }))
 }
 

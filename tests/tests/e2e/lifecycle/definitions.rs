@@ -44,7 +44,7 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
         ready(&hub, &resource).await?;
         let installed = state(&spoke, PLACE).await?;
 
-        // A newer chart has a new field, which a roll back takes from the definition.
+        // A newer chart has a new field, which a rollback takes from the definition.
         let chart = chart_with_a_field(plugins.path())?;
         let release = ["knative-operator", "--namespace", product::NAMESPACE, "--wait", "--timeout", "2m"];
         hub.helm(&[&["upgrade"], &release[..1], &[&chart, "--reuse-values"], &release[1..]].concat()).await?;

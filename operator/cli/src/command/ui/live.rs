@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Client;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -20,12 +21,15 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const PROBES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
 /// Time limit of a check.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Configuration of the operator's webhook.
+const CONFIGURATION: &str = "validation.operator.knative.dev";
 /// Number of updates that a slow tab may lag behind.
 const QUEUE: usize = 64;
 
 /// The newest state, and the updates.
 pub struct Updates {
-    /// The URL of the hub and where it is from, and the version of this program.
+    /// The URL of the hub and where it is from, the version of this program, and the namespace of
+    /// the operator, if it is known.
     hub: Value,
     state: RwLock<Published>,
     changes: broadcast::Sender<Arc<str>>,
@@ -143,9 +147,25 @@ fn brief(mut view: Value) -> Value {
     view
 }
 
+/// The namespace of the operator: that of its webhook; `None` if the user may not read it.
+async fn operator_namespace(client: &Client) -> Option<String> {
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    let found = tokio::time::timeout(PROBE_TIMEOUT, configurations.get_opt(CONFIGURATION)).await;
+    namespace_of(found.ok()?.ok()??)
+}
+
+/// The namespace of the Service that `configuration` names. The page shows it in a command, so it
+/// has nothing that has a meaning in a shell.
+fn namespace_of(configuration: ValidatingWebhookConfiguration) -> Option<String> {
+    let services = configuration.webhooks?.into_iter().filter_map(|webhook| webhook.client_config.service);
+    let is_plain = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    services.map(|service| service.namespace).find(|name| !name.is_empty() && is_plain(name))
+}
+
 /// Starts to follow the hub `server`.
-pub fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandle<()>, Arc<Updates>) {
-    let hub = json!({"server": server, "version": env!("CARGO_PKG_VERSION")});
+pub async fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandle<()>, Arc<Updates>) {
+    let namespace = operator_namespace(&client).await;
+    let hub = json!({"server": server, "version": env!("CARGO_PKG_VERSION"), "namespace": namespace});
     let updates = Arc::new(Updates { hub, state: RwLock::default(), changes: broadcast::channel(QUEUE).0 });
     let connected = json!({"connected": true});
     updates.publish(&follower, &connected);
@@ -189,4 +209,21 @@ pub fn start(mut follower: Follower, client: Client, server: &str) -> (JoinHandl
 
 fn now() -> String {
     truncate(Timestamp::now()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespace_of_the_operator_is_that_of_its_webhook() {
+        let of = |client: Value| {
+            let webhook = json!({"name": "a.b.c", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": client});
+            namespace_of(serde_json::from_value(json!({"webhooks": [webhook]})).unwrap())
+        };
+        let service = |namespace: &str| of(json!({"service": {"name": "operator-webhook", "namespace": namespace}}));
+        assert_eq!(service("platform-1").as_deref(), Some("platform-1"));
+        assert_eq!([service("a; reboot"), service(""), of(json!({"url": "https://a"}))], [None, None, None]);
+        assert_eq!(namespace_of(ValidatingWebhookConfiguration::default()), None);
+    }
 }

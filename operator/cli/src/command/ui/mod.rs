@@ -60,7 +60,7 @@ async fn serve(args: UiArgs, connection: Connection) -> Result<(), String> {
     let port = listener.local_addr().map_err(failed)?.port();
     let (guard, token) = Guard::new(port)?;
     let exchanged = guard.exchanged();
-    let (live, updates) = live::start(follower, client.clone(), &server);
+    let (live, updates) = live::start(follower, client.clone(), &server).await;
     let _live = AbortOnDropHandle::new(live);
     let details = Details { client, user: args.user, releases: args.releases, updates: Arc::clone(&updates) };
     let router = routes::router(Arc::new(guard), Arc::new(details), updates);
