@@ -140,7 +140,7 @@ test-differential: tools-of-tests ## Compares random specs with the Go operator'
 
 .PHONY: test-go-suite
 test-go-suite: tools-of-tests ## Runs the end-to-end suite of the Go operator against this operator, and reproduces its defects.
-	$(call step,the Go operator's suite,go -C tests/tools/go-operator test -c -tags "e2e multicluster" -o /dev/null knative.dev/operator/test/e2e)
+	$(call step,the Go operator's suite,go -C tests/tools/go-operator test -c -gcflags=all=-dwarf=false -tags "e2e multicluster" -o /dev/null knative.dev/operator/test/e2e)
 	@cargo build --workspace --quiet --bins
 	@GO_SUITE=yes cargo test --quiet -p knative-operator-tests --test go_suite -- --nocapture
 	@GO_SUITE=yes cargo test -p knative-operator-tests --test e2e -- --nocapture defects go_takeover
