@@ -31,6 +31,12 @@ for package in shared base patch rules objects render fleet; do
   fi
 done
 
+# `cargo build` has what `cargo test` has compiled.
+features() { cargo tree --quiet --workspace -e "$1" --prefix none -f '{p} [{f}]' | sed 's/ (\*)$//' | LC_ALL=C sort -u; }
+if [ -n "$(LC_ALL=C comm -23 <(features normal,build) <(features normal,build,dev) | tee /dev/stderr)" ]; then
+  report "dependencies of tests give these libraries other features: cargo build compiles them, and what is above them, again. Add the features at the end of the dependencies in Cargo.toml"
+fi
+
 # What connects to clusters is a library for others, too: it knows nothing of Knative.
 if cargo tree --quiet -e normal -p knative-operator-cluster-access --prefix none | grep -oE '^knative-operator-[a-z-]+' |
   sort -u | grep -vxE 'knative-operator-(cluster-access|base|client)'; then
