@@ -3,14 +3,16 @@
 use super::{Cluster, pool};
 use crate::{Result, admission, audit, ports, stages, tools};
 
-/// Controllers of volumes, certificates of nodes and others that no test needs: each has watches,
-/// which cost processor time in each control plane.
-const UNUSED_CONTROLLERS: [&str; 17] = [
+/// Controllers of volumes, certificates of nodes, addresses of Services (simulated Pods don't answer)
+/// and others that no test needs: each has watches, which cost processor time in each control plane.
+const UNUSED_CONTROLLERS: [&str; 19] = [
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
     "certificatesigningrequest-signing-controller",
     "daemonset-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
     "ephemeral-volume-controller",
     "horizontal-pod-autoscaler-controller",
     "legacy-serviceaccount-token-cleaner-controller",
