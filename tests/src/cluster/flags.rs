@@ -3,8 +3,9 @@
 use super::{Cluster, pool};
 use crate::{Result, admission, audit, ports, stages, tools};
 
-/// Controllers of volumes, certificates of nodes, addresses of Services (simulated Pods don't answer)
-/// and others that no test needs: each has watches, which cost processor time in each control plane.
+/// Controllers of volumes, certificates of nodes, addresses of Services (simulated Pods don't
+/// answer) and others that no test needs: each has watches, which cost processor time in each
+/// control plane.
 const UNUSED_CONTROLLERS: [&str; 19] = [
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
