@@ -16,6 +16,8 @@ endif
 
 # What real nodes need.
 NODES := node knative-1.22 envoy
+# The demo and `make test` run Serving only.
+EVENTING := eventing-1.22
 # Only root can run them.
 PROGRAMS_OF_NODES := $(if $(filter 0,$(shell id -u)),programs-of-nodes)
 
@@ -87,7 +89,7 @@ generate: tools ## Generates the chart's CRDs, versions, README and schema, the 
 .PHONY: cluster
 cluster: tools $(if $(filter yes,$(REAL)),$(PROGRAMS_OF_NODES)) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
 	$(call step,build the operator,cargo build --quiet --workspace)
-	@if [ "$(REAL)" = yes ]; then tests/package/test-images.sh; fi
+	@if [ "$(REAL)" = yes ]; then $(if $(PROGRAMS_OF_NODES),tests/tools/install.sh $(EVENTING) >/dev/null;) tests/package/test-images.sh; fi
 	@KNATIVE_IMAGES=$(if $(filter yes,$(REAL)),target/images-test) target/debug/cluster up $(if $(PRODUCT),--product) $(if $(filter yes,$(REAL)),--real)
 
 .PHONY: cluster-down
@@ -121,7 +123,7 @@ chaos: tools ## Changes resources under faults of all API servers: make chaos SE
 
 .PHONY: test-real
 test-real: tools-of-tests $(PROGRAMS_OF_NODES) ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests. Needs root.
-	$(call step,Knative 1.21 and the engine of network policies,bash -c 'tests/package/node.sh policies && tests/tools/install.sh knative-1.21 kube-router')
+	$(call step,Eventing and Knative 1.21 and the engine of network policies,bash -c 'tests/package/node.sh policies && tests/tools/install.sh $(EVENTING) knative-1.21 eventing-1.21 kube-router')
 	@cargo build --workspace --quiet --bins
 	$(call step,build images,tests/package/test-images.sh)
 	@REAL_NODES=yes KNATIVE_IMAGES=target/images-test RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test real -- --nocapture
@@ -142,7 +144,7 @@ test-differential: tools-of-tests ## Compares random specs with the Go operator'
 
 .PHONY: test-go-suite
 test-go-suite: tools-of-tests ## Runs the end-to-end suite of the Go operator against this operator, and reproduces its defects.
-	$(call step,the Go operator's suite,go -C tests/tools/go-operator test -c -tags "e2e multicluster" -o /dev/null knative.dev/operator/test/e2e)
+	$(call step,the Go operator's suite,go -C tests/tools/go-operator test -c -gcflags=all=-dwarf=false -tags "e2e multicluster" -o /dev/null knative.dev/operator/test/e2e)
 	@cargo build --workspace --quiet --bins
 	@GO_SUITE=yes cargo test --quiet -p knative-operator-tests --test go_suite -- --nocapture
 	@GO_SUITE=yes cargo test -p knative-operator-tests --test e2e -- --nocapture defects go_takeover
@@ -176,7 +178,7 @@ test-monitoring: tools ## Tests metrics, alerts and dashboard with Prometheus, w
 
 .PHONY: test-managers
 test-managers: tools $(PROGRAMS_OF_NODES) ## Installs Knative through Open Cluster Management, whose programs are built once, on real nodes. Needs root.
-	$(call step,Open Cluster Management,tests/tools/install.sh ocm cluster-proxy managed-serviceaccount)
+	$(call step,Eventing and Open Cluster Management,tests/tools/install.sh $(EVENTING) ocm cluster-proxy managed-serviceaccount)
 	@cargo build --workspace --quiet --bins
 	$(call step,build images,tests/package/test-images.sh)
 	@MANAGERS=yes KNATIVE_IMAGES=target/images-test cargo test --quiet -p knative-operator-tests --test managers -- --nocapture

@@ -31,6 +31,12 @@ for package in shared base patch rules objects render fleet; do
   fi
 done
 
+# `cargo build` has what `cargo test` has compiled.
+features() { cargo tree --quiet --workspace -e "$1" --prefix none -f '{p} [{f}]' | sed 's/ (\*)$//' | LC_ALL=C sort -u; }
+if [ -n "$(LC_ALL=C comm -23 <(features normal,build) <(features normal,build,dev) | tee /dev/stderr)" ]; then
+  report "dependencies of tests give these libraries other features: cargo build compiles them, and what is above them, again. Add the features at the end of the dependencies in Cargo.toml"
+fi
+
 # What connects to clusters is a library for others, too: it knows nothing of Knative.
 if cargo tree --quiet -e normal -p knative-operator-cluster-access --prefix none | grep -oE '^knative-operator-[a-z-]+' |
   sort -u | grep -vxE 'knative-operator-(cluster-access|base|client)'; then
@@ -121,6 +127,17 @@ if git grep -nEi '\[(here|this|this page|page|link|click here|below|above|more)\
 
 # Pictures are images: not everything that shows documents renders Mermaid.
 if git grep -n '^ *```mermaid' -- '*.md'; then report "replace Mermaid with an SVG in docs/images"; fi
+
+# Go compiles shared libraries once: tools have the control plane's versions, or newer ones. Knative's
+# processes end with another OpenTelemetry than that of their release, which gRPC's version requires.
+versions() { sed -nE 's/^(require |\t)([^ ]+) (v[^ ]+).*/\2 \3/p' "tests/tools/$1/go.mod" | LC_ALL=C sort; }
+for module in containerd coredns cni gitops go-operator knative-1.22; do
+  while read -r library own wanted; do
+    [[ ! $library =~ ^(go.opentelemetry.io/|google.golang.org/(grpc|genproto)) ]] || continue
+    [ "$(printf '%s\n' "$own" "$wanted" | sort -V | tail -n1)" = "$own" ] ||
+      report "tests/tools/$module has $library $own: go get it in $wanted, which the control plane has"
+  done < <(LC_ALL=C join <(versions "$module") <(versions control-plane))
+done
 
 # Workflows are valid, and their actions are pinned by digest.
 if command -v go >/dev/null; then

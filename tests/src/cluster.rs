@@ -139,9 +139,9 @@ impl Cluster {
         authority.issue("admin", Some("system:masters"), &[], &[])?.write(path, "admin")?;
         pki::service_account_keys(path)?;
         admission::configure(path, &authority)?;
-        std::fs::write(path.join("audit-policy.json"), audit::policy().to_string())?;
-        texts::keep(&path.join("audit.log"))?;
         let url = format!("https://{server}:{}", ports::API_SERVER);
+        audit::configure(path, &authority, &url)?;
+        texts::keep(&path.join("audit.log"))?;
         let client = administrator(path, name, &url, &authority.pem()).await?;
         if let (Some(machine), Some(registry)) = (&machine, setup.real_node) {
             worker::configure(path, machine, &authority, registry)?;

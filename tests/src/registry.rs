@@ -175,6 +175,11 @@ impl Registry {
         &self.address
     }
 
+    /// Adds a copy of the `data` of another one.
+    pub fn add(&self, data: &Path) -> Result<()> {
+        copy(&data.join("."), &self.dir.path().join(DATA))
+    }
+
     /// Copies its images to `folder`, for [`Registry::open`].
     pub fn save(&self, folder: &Path) -> Result<()> {
         copy(&self.dir.path().join(DATA), folder)

@@ -52,6 +52,13 @@ pub fn control_plane(name: &str) -> Result<PathBuf> {
     Ok(FOLDER.clone()?.join(name))
 }
 
+/// Whether the control plane has the version in `tests/tools/control-plane`: nobody asked for
+/// another one.
+pub fn is_default_kubernetes() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !["KUBERNETES", "KUBEBUILDER_ASSETS"].into_iter().any(is_set)
+}
+
 /// Folder with the programs of a real node: kubelet, containerd, and others.
 pub fn node() -> Result<PathBuf> {
     static FOLDER: LazyLock<std::result::Result<PathBuf, String>> =

@@ -16,12 +16,13 @@ use knative_operator_tests::{Result, wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-/// Compiles the suite, with the build tags that its scripts use.
+/// Compiles the suite, with the build tags that its scripts use, and the compiler's flags of
+/// `tests/tools/install.sh`, whose packages are in Go's cache.
 async fn compile() -> Result<PathBuf> {
     let program = project().join("target/go-suite.test");
     let done = Command::new("go")
         .current_dir(project().join("tests/tools/go-operator"))
-        .args(["test", "-c", "-tags", "e2e multicluster", "-o"])
+        .args(["test", "-c", "-gcflags=all=-dwarf=false", "-tags", "e2e multicluster", "-o"])
         .arg(&program)
         .arg("knative.dev/operator/test/e2e")
         .stdin(Stdio::null())

@@ -163,20 +163,12 @@ build() {
   coredns | gitops) packages=(.) ;; # a main of ours; coredns without most plugins
   containerd*) packages=("${@/#/github.com/containerd/containerd/v2/cmd/}") out=$folder/ tags="no_btrfs no_devmapper no_zfs no_erofs no_tracing" ;;
   hello | pause) packages=("${@/#/./}") out=$folder/ ;;
-  cni | ocm | cluster-proxy | managed-serviceaccount) # a folder with all tools of the module
+  cni | knative-* | eventing-* | ocm | cluster-proxy | managed-serviceaccount) # a folder with all tools of the module
     mkdir -p "$out"
     packages=(tool) out=$out/
     ;;
   prometheus | promtool | amtool) packages=(tool) out=$folder/ tags=remove_all_sd ;; # no clouds
   runc) packages=(github.com/opencontainers/runc) cgo=1 ;; # it enters namespaces in C
-  knative-*) # a folder with all tools of the module, named by their paths
-    mkdir -p "$out"
-    for package in $(cd "$module" && go list tool); do
-      package_name=${package#knative.dev/}
-      (cd "$module" && GOGC=$garbage CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out/${package_name//\//_}" "$package") || return 1
-    done
-    return 0
-    ;;
   go-operator) # a folder with its processes, and a program of ours
     mkdir -p "$out"
     packages=(tool ./render) out=$out/
@@ -185,8 +177,9 @@ build() {
   esac
   # Hundreds of lines of downloads are no progress.
   # Cargo, which builds at the same time, waits for single crates: they go first. With memory, the
-  # compiler's garbage is left for longer: a sixth less CPU.
-  (cd "$module" && GOGC=$garbage CGO_ENABLED=$cgo nice go build -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2)) || return 1
+  # compiler's garbage is left for longer: a sixth less CPU. DWARF, which the linker would drop (-w),
+  # is another sixth.
+  (cd "$module" && GOGC=$garbage CGO_ENABLED=$cgo nice go build -gcflags=all=-dwarf=false -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2)) || return 1
   [ ! -e "$folder/server" ] || mv "$folder/server" "$folder/etcd"
 }
 

@@ -103,7 +103,8 @@ fn up(folder: &Path, mut wanted: Wanted) -> Result<()> {
             eprintln!("no real nodes: {obstacle}; KWOK simulates nodes and Pods");
             wanted.real = false;
         } else {
-            images::prepare(None)?;
+            images::prepare()?;
+            images::prepare_eventing()?;
         }
     }
     let is_other = |mut entries: std::fs::ReadDir| !folder.join("log").is_file() && entries.next().is_some();
@@ -184,7 +185,7 @@ async fn hold(folder: &Path, wanted: Wanted) -> Result<()> {
 
 async fn clusters(folder: &Path, wanted: Wanted) -> Result<()> {
     let (hub, spoke) = if wanted.real {
-        let registry = images::registry().await?;
+        let registry = images::registry_with_eventing().await?;
         let (hub, spoke) = tokio::try_join!(Cluster::real("hub", registry), Cluster::real("spoke", registry))?;
         hub.connect(&spoke)?;
         (hub, spoke)

@@ -1,16 +1,19 @@
 //! Command lines of the control plane.
 
-use super::Cluster;
-use crate::{Result, admission, ports, stages};
+use super::{Cluster, pool};
+use crate::{Result, admission, audit, ports, stages, tools};
 
-/// Controllers of volumes, certificates of nodes and others that no test needs: each has watches,
-/// which cost processor time in each control plane.
-const UNUSED_CONTROLLERS: [&str; 17] = [
+/// Controllers of volumes, certificates of nodes, addresses of Services (simulated Pods don't
+/// answer) and others that no test needs: each has watches, which cost processor time in each
+/// control plane.
+const UNUSED_CONTROLLERS: [&str; 19] = [
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
     "certificatesigningrequest-signing-controller",
     "daemonset-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
     "ephemeral-volume-controller",
     "horizontal-pod-autoscaler-controller",
     "legacy-serviceaccount-token-cleaner-controller",
@@ -24,6 +27,41 @@ const UNUSED_CONTROLLERS: [&str; 17] = [
     "token-cleaner-controller",
     "ttl-controller",
 ];
+
+/// The same, of the default version of Kubernetes: others may not know their names.
+const MORE_UNUSED_CONTROLLERS: [&str; 8] = [
+    "device-taint-eviction-controller",
+    "disruption-controller",
+    "endpointslice-mirroring-controller",
+    "resourceclaim-controller",
+    "storageversion-garbage-collector-controller",
+    "taint-eviction-controller",
+    "validatingadmissionpolicy-status-controller",
+    "volumeattributesclass-protection-controller",
+];
+
+/// What an API server of the default version does for other API servers, for its metrics, and to
+/// check itself: it reads and writes etcd again and again, also at rest.
+const UNUSED_FEATURES: [&str; 5] = [
+    "APIServerIdentity",
+    "DetectCacheInconsistency",
+    "ListFromCacheSnapshot",
+    "SizeBasedListCostEstimate",
+    "UnknownVersionInteroperabilityProxy",
+];
+
+/// The controllers of a cluster with a simulated node.
+fn used_controllers(is_default_version: bool) -> String {
+    let more: &[&str] = if is_default_version { &MORE_UNUSED_CONTROLLERS } else { &[] };
+    format!("*,-{}", [&UNUSED_CONTROLLERS[..], more].concat().join(",-"))
+}
+
+/// Feature gates of the API server.
+fn features(is_default_version: bool) -> String {
+    let unused: &[&str] = if is_default_version { &UNUSED_FEATURES } else { &[] };
+    // On by default from 1.35 on.
+    unused.iter().fold("ImageVolume=true".to_owned(), |all, feature| format!("{all},{feature}=false"))
+}
 
 impl Cluster {
     fn file(&self, name: &str) -> String {
@@ -41,6 +79,8 @@ impl Cluster {
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster=default={peer}"),
             "--unsafe-no-fsync".to_owned(),
+            // After a crash, etcd takes what is not in its database from its log.
+            "--backend-batch-interval=1s".to_owned(),
             "--log-level=error".to_owned(),
         ]
     }
@@ -66,14 +106,20 @@ impl Cluster {
             "--allow-privileged=true".to_owned(),
             format!("--admission-control-config-file={}", self.file(admission::FILE)),
             format!("--disable-http2-serving={}", !self.setup.http2),
-            format!("--audit-policy-file={}", self.file("audit-policy.json")),
+            format!("--audit-policy-file={}", self.file(audit::POLICY)),
             format!("--audit-log-path={}", self.file("audit.log")),
             "--audit-log-mode=batch".to_owned(),
             // It is emptied when another test takes the control plane (see `pool`).
             "--audit-log-maxsize=10000".to_owned(),
-            // On by default from 1.35 on.
-            "--feature-gates=ImageVolume=true".to_owned(),
+            format!("--feature-gates={}", features(tools::is_default_kubernetes())),
+            // Nobody reads its metrics.
+            "--etcd-count-metric-poll-period=0".to_owned(),
         ];
+        // A bench limits requests by it.
+        if pool::is_open() {
+            flags.push("--enable-priority-and-fairness=false".to_owned());
+            flags.push("--runtime-config=flowcontrol.apiserver.k8s.io/v1=false".to_owned());
+        }
         if self.machine.is_some() {
             flags.extend([
                 "--authorization-mode=Node,RBAC".to_owned(),
@@ -97,7 +143,7 @@ impl Cluster {
     /// The controllers, and what simulates the node if no real one is wanted.
     pub(super) fn controllers(&self) -> Result<Vec<(&'static str, Vec<String>)>> {
         let address = self.subnet.address(2);
-        let kubeconfig = format!("--kubeconfig={}", self.file("kubeconfig"));
+        let kubeconfig = format!("--kubeconfig={}", self.file(audit::KUBECONFIG));
         let mut controllers = vec![
             (
                 "kube-controller-manager",
@@ -108,6 +154,9 @@ impl Cluster {
                     "--leader-elect=false".to_owned(),
                     format!("--bind-address={address}"),
                     "--concurrent-gc-syncs=10".to_owned(),
+                    // They don't wait for their limits when much is deleted.
+                    "--kube-api-qps=500".to_owned(),
+                    "--kube-api-burst=1000".to_owned(),
                 ],
             ),
             (
@@ -120,7 +169,7 @@ impl Cluster {
             controllers[0].1.push(format!("--cluster-signing-cert-file={}", self.file("ca.crt")));
             controllers[0].1.push(format!("--cluster-signing-key-file={}", self.file("ca.key")));
         } else {
-            controllers[0].1.push(format!("--controllers=*,-{}", UNUSED_CONTROLLERS.join(",-")));
+            controllers[0].1.push(format!("--controllers={}", used_controllers(tools::is_default_kubernetes())));
             let stages = stages::file(self.dir.path(), self.setup.real_namespaces)?;
             controllers.push((
                 "kwok",
@@ -128,10 +177,24 @@ impl Cluster {
                     kubeconfig,
                     format!("--config=\"{}\"", stages.display()), // a list, with commas
                     "--manage-all-nodes=true".to_owned(),
-                    "--node-lease-duration-seconds=40".to_owned(),
+                    // No Leases of nodes: no controller reads them.
+                    "--node-lease-duration-seconds=0".to_owned(),
                 ],
             ));
         }
         Ok(controllers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_versions_of_kubernetes_get_no_names_that_they_may_not_know() {
+        assert_eq!(features(false), "ImageVolume=true");
+        assert!(features(true).ends_with(",UnknownVersionInteroperabilityProxy=false"), "{}", features(true));
+        assert!(used_controllers(false).ends_with(",-ttl-controller"));
+        assert!(used_controllers(true).contains(",-ttl-controller,-device-taint-eviction-controller,-"));
     }
 }

@@ -12,109 +12,131 @@ use crate::registry::{self, Registry};
 use crate::{Result, releases, tools};
 
 /// A number that changes when images are built in another way.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// Minor version of Knative.
 const MINOR: &str = "1.22";
-/// Images of Knative Serving, by the last part of their names in a release, and their commands.
-const SERVING: [(&str, &str); 10] = [
-    ("activator", "serving_cmd_activator"),
-    ("autoscaler", "serving_cmd_autoscaler"),
-    ("autoscaler-hpa", "serving_cmd_autoscaler-hpa"),
-    ("controller", "serving_cmd_controller"),
-    ("webhook", "serving_cmd_webhook"),
-    // The sidecar, in the configuration and in what nodes pull in advance.
-    ("queue-proxy", "serving_cmd_queue"),
-    ("queue", "serving_cmd_queue"),
-    ("migrate", "pkg_apiextensions_storageversion_cmd_migrate"),
-    ("cleanup", "serving_pkg_cleanup_cmd_cleanup"),
-    ("kourier", "net-kourier_cmd_kourier"),
+/// Images of Knative Serving, by the last part of their names in a release. `queue` is the sidecar
+/// in what nodes pull in advance.
+const SERVING: [&str; 10] = [
+    "activator",
+    "autoscaler",
+    "autoscaler-hpa",
+    "controller",
+    "webhook",
+    "queue-proxy",
+    "queue",
+    "migrate",
+    "cleanup",
+    "kourier",
 ];
-/// Images of Knative Eventing, by the last part of their names in a release, and their commands.
-const EVENTING: [(&str, &str); 11] = [
-    ("controller", "eventing_cmd_controller"),
-    ("webhook", "eventing_cmd_webhook"),
-    ("jobsink", "eventing_cmd_jobsink"),
-    ("mtping", "eventing_cmd_mtping"),
-    ("requestreply", "eventing_cmd_requestreply"),
-    ("channel_controller", "eventing_cmd_in_memory_channel_controller"),
-    ("channel_dispatcher", "eventing_cmd_in_memory_channel_dispatcher"),
-    ("filter", "eventing_cmd_broker_filter"),
-    ("ingress", "eventing_cmd_broker_ingress"),
-    ("mtchannel_broker", "eventing_cmd_mtchannel_broker"),
-    ("migrate", "pkg_apiextensions_storageversion_cmd_migrate"),
+/// Images of Knative Eventing, by the last part of their names in a release.
+const EVENTING: [&str; 11] = [
+    "controller",
+    "webhook",
+    "jobsink",
+    "mtping",
+    "requestreply",
+    "channel_controller",
+    "channel_dispatcher",
+    "filter",
+    "ingress",
+    "mtchannel_broker",
+    "migrate",
 ];
 /// Programs of this machine in the image of Envoy, for the hooks of its Pod.
 const SHELL: [&str; 2] = ["/bin/sh", "/bin/sleep"];
 
-/// The registry of this process with all images. They are pushed once.
+/// The registry of this process with all images but those of Knative Eventing, pushed once.
 pub async fn registry() -> Result<&'static Registry> {
-    registry_with(None).await
-}
-
-/// Like [`registry`], with the images of Serving in the minor version `other`, too. The first call
-/// in a process decides.
-pub async fn registry_with(other: Option<&'static str>) -> Result<&'static Registry> {
     static REGISTRY: OnceCell<Registry> = OnceCell::const_new();
-    let start = move || async move { tokio::task::spawn_blocking(move || start(other)).await? };
+    let start = || async { tokio::task::spawn_blocking(start).await? };
     REGISTRY.get_or_try_init(start).await
 }
 
-fn start(other: Option<&str>) -> Result<Registry> {
+fn start() -> Result<Registry> {
     let layouts = registry::layouts()?;
-    let registry = Registry::open(Some(&prepare(other)?))?;
+    let registry = Registry::open(Some(&prepare()?))?;
     registry.push_layouts(&layouts)?;
     registry.push_files(&releases::best().dir.canonicalize()?, "releases:test")?;
     Ok(registry)
 }
 
-/// Folder with the images that change with the versions of tools only, as data of a registry; also
-/// with those of Serving in the minor version `other`. They are built once.
-pub fn prepare(other: Option<&str>) -> Result<PathBuf> {
-    let other = match other {
-        Some(minor) => Some((minor, tools::provided(&format!("knative-{minor}"))?.canonicalize()?)),
-        None => None,
-    };
-    let knative = tools::provided(&format!("knative-{MINOR}"))?.canonicalize()?;
+/// The same registry, with the images of Knative Eventing.
+pub async fn registry_with_eventing() -> Result<&'static Registry> {
+    static ADDED: OnceCell<()> = OnceCell::const_new();
+    let registry = registry().await?;
+    let add = || async move { tokio::task::spawn_blocking(move || add_eventing(registry)).await? };
+    ADDED.get_or_try_init(add).await?;
+    Ok(registry)
+}
+
+fn add_eventing(registry: &Registry) -> Result<()> {
+    registry.add(&prepare_eventing()?)
+}
+
+/// The same registry, with the images of Knative Serving in the minor version `other`, too.
+pub async fn registry_with(other: Option<&'static str>) -> Result<&'static Registry> {
+    static ADDED: OnceCell<()> = OnceCell::const_new();
+    let registry = registry().await?;
+    if let Some(minor) = other {
+        let add = || async move { tokio::task::spawn_blocking(move || add_serving(registry, minor)).await? };
+        ADDED.get_or_try_init(add).await?;
+    }
+    Ok(registry)
+}
+
+fn add_serving(registry: &Registry, minor: &str) -> Result<()> {
+    let knative = programs("knative", minor)?;
+    let fill = |registry: &Registry, work: &Path| push(registry, &knative, work, ("knative", minor), &SERVING);
+    registry.add(&kept(&[&knative], fill)?)
+}
+
+/// Folder with the images that change with the versions of tools only, as data of a registry. They
+/// are built once.
+pub fn prepare() -> Result<PathBuf> {
+    let knative = programs("knative", MINOR)?;
     let (envoy, node) = (tools::provided("envoy")?.canonicalize()?, tools::node()?);
-    let programs = ["hello", "pause"].map(|name| node.join(name));
+    let (hello, pause) = (node.join("hello"), node.join("pause"));
+    kept(&[&knative, &envoy, &hello], |registry, work| {
+        push(registry, &knative, work, ("knative", MINOR), &SERVING)?;
+        for (name, program) in [("hello", &hello), ("pause", &pause)] {
+            let entrypoint = format!("/{name}");
+            let root = root(&work.join(name), &[(program, &entrypoint)])?;
+            registry.push_program(&root, &format!("{name}:1"), &entrypoint)?;
+        }
+        push_envoy(registry, &envoy, work)
+    })
+}
+
+/// The same for the images of Knative Eventing.
+pub fn prepare_eventing() -> Result<PathBuf> {
+    let eventing = programs("eventing", MINOR)?;
+    kept(&[&eventing], |registry, work| push(registry, &eventing, work, ("eventing", MINOR), &EVENTING))
+}
+
+/// Folder with the programs of a component of Knative.
+fn programs(component: &str, minor: &str) -> Result<PathBuf> {
+    Ok(tools::provided(&format!("{component}-{minor}"))?.canonicalize()?)
+}
+
+/// Folder of the store with the images that `fill` makes of `parts`, which are in the store, too.
+fn kept(parts: &[&Path], fill: impl FnOnce(&Registry, &Path) -> Result<()>) -> Result<PathBuf> {
+    let first = parts.first().ok_or("no parts")?.canonicalize()?;
+    let store = first.ancestors().find(|folder| folder.ends_with("store")).ok_or("no store of tools")?;
     // The folders of the store are named by their contents.
-    let store = knative.ancestors().find(|folder| folder.ends_with("store")).ok_or("no store of tools")?;
-    let name_of = |path: &Path| -> Result<String> {
+    let name_of = |path: &&Path| -> Result<String> {
         let inside =
             path.canonicalize()?.strip_prefix(store)?.components().next().map(|name| name.as_os_str().to_owned());
         Ok(inside.ok_or("no name")?.to_string_lossy().into_owned())
     };
-    let mut key = vec![name_of(&knative)?, name_of(&envoy)?, name_of(&programs[0])?];
-    if let Some((_, programs)) = &other {
-        key.push(name_of(programs)?);
-    }
-    let target = store.join(format!("images-{FORMAT}-{}", key.join("+")));
+    let key = parts.iter().map(name_of).collect::<Result<Vec<_>>>()?.join("+");
+    let target = store.join(format!("images-{FORMAT}-{key}"));
     if target.is_dir() {
         return Ok(target);
     }
     let work = tools::folder("knative-images-")?;
     let registry = Registry::empty()?;
-    for (repository, images) in [("knative", &SERVING[..]), ("eventing", &EVENTING)] {
-        push(&registry, &knative, work.path(), (repository, MINOR), images)?;
-    }
-    if let Some((minor, programs)) = &other {
-        push(&registry, programs, &work.path().join(minor), ("knative", *minor), &SERVING)?;
-    }
-    for (name, program) in ["hello", "pause"].iter().zip(&programs) {
-        let entrypoint = format!("/{name}");
-        let root = root(&work.path().join(name), &[(program, &entrypoint)])?;
-        registry.push_program(&root, &format!("{name}:1"), &entrypoint)?;
-    }
-    let (path, shell) = ("/usr/local/bin/envoy", SHELL.map(Path::new));
-    let mut files: BTreeSet<PathBuf> = shell.iter().map(|file| (*file).to_owned()).collect();
-    for program in shell.iter().copied().chain([envoy.as_path()]) {
-        files.extend(libraries(program)?);
-    }
-    let targets: Vec<(PathBuf, String)> = files.iter().map(|file| (file.clone(), file.display().to_string())).collect();
-    let mut all: Vec<(&Path, &str)> = targets.iter().map(|(file, target)| (file.as_path(), target.as_str())).collect();
-    all.push((&envoy, path));
-    let root = root(&work.path().join("envoy"), &all)?;
-    registry.push_program(&root, &format!("knative/envoy:{MINOR}"), path)?;
+    fill(&registry, work.path())?;
     // Another process may do the same at the same time.
     let own = target.with_extension(std::process::id().to_string());
     registry.save(&own)?;
@@ -127,12 +149,25 @@ pub fn prepare(other: Option<&str>) -> Result<PathBuf> {
     Ok(target)
 }
 
+/// Pushes the image of Envoy, with the programs of this machine that its hooks run.
+fn push_envoy(registry: &Registry, envoy: &Path, work: &Path) -> Result<()> {
+    let (path, shell) = ("/usr/local/bin/envoy", SHELL.map(Path::new));
+    let mut files: BTreeSet<PathBuf> = shell.iter().map(|file| (*file).to_owned()).collect();
+    for program in shell.iter().copied().chain([envoy]) {
+        files.extend(libraries(program)?);
+    }
+    let targets: Vec<(PathBuf, String)> = files.iter().map(|file| (file.clone(), file.display().to_string())).collect();
+    let mut all: Vec<(&Path, &str)> = targets.iter().map(|(file, target)| (file.as_path(), target.as_str())).collect();
+    all.push((envoy, path));
+    let root = root(&work.join("envoy"), &all)?;
+    registry.push_program(&root, &format!("knative/envoy:{MINOR}"), path)
+}
+
 /// Pushes the images of another `minor` version to `registry`.
 pub fn push_minor(registry: &Registry, minor: &str) -> Result<()> {
-    let programs = tools::provided(&format!("knative-{minor}"))?.canonicalize()?;
     let work = tools::folder("knative-images-")?;
-    push(registry, &programs, work.path(), ("knative", minor), &SERVING)?;
-    push(registry, &programs, work.path(), ("eventing", minor), &EVENTING)
+    push(registry, &programs("knative", minor)?, work.path(), ("knative", minor), &SERVING)?;
+    push(registry, &programs("eventing", minor)?, work.path(), ("eventing", minor), &EVENTING)
 }
 
 /// Pushes `images` of the commands in `programs` as `REPOSITORY/NAME:TAG`.
@@ -141,9 +176,10 @@ fn push(
     programs: &Path,
     work: &Path,
     (repository, tag): (&str, &str),
-    images: &[(&str, &str)],
+    images: &[&str],
 ) -> Result<()> {
-    for (name, command) in images {
+    for name in images {
+        let command = if *name == "queue-proxy" { "queue" } else { *name };
         let entrypoint = format!("/ko-app/{name}");
         let root = root(&work.join(repository).join(name), &[(&programs.join(command), &entrypoint)])?;
         registry.push_program(&root, &format!("{repository}/{name}:{tag}"), &entrypoint)?;

@@ -1,7 +1,7 @@
 //! What GitOps tools see of the states of a fleet: see [`super::gitops`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use knative_operator_fleet::approval::Approved;

@@ -108,7 +108,7 @@ fn is_true(object: &Value, name: &str) -> bool {
 impl Site {
     /// Two real nodes, of which only the spoke has a route to the other one.
     pub async fn start(report: &mut Report) -> Result<Self> {
-        let registry = images::registry().await?;
+        let registry = images::registry_with_eventing().await?;
         tokio::task::block_in_place(|| ocm::push(registry))?;
         report.line("registry with all images");
         let (hub, spoke) = tokio::try_join!(Cluster::real("hub", registry), Cluster::real("spoke", registry))?;

@@ -93,7 +93,7 @@ impl World {
 #[test]
 fn knative_lives_beside_the_operator() {
     run(async {
-        let registry = images::registry().await?;
+        let registry = images::registry_with_eventing().await?;
         let (minor, earlier) = EARLIER;
         tokio::task::block_in_place(|| images::push_minor(registry, minor))?;
         let (hub, spoke) = tokio::try_join!(Cluster::real("hub", registry), Cluster::real("spoke", registry))?;

@@ -10,7 +10,7 @@ use crate::support::NAMESPACE;
 
 /// A hub with the chart, and two spokes, registered as `canary` and `prod`.
 pub async fn clusters(name: &str) -> Result<(Cluster, [Cluster; 2])> {
-    let registry = images::registry().await?;
+    let registry = images::registry_with_eventing().await?;
     let (hub, canary) = tokio::try_join!(Cluster::real(name, registry), Cluster::real("canary", registry))?;
     let values = product::values();
     let (prod, ()) = tokio::try_join!(Cluster::real("prod", registry), product::install(&hub, &values))?;

@@ -1,19 +1,9 @@
-// Knative 1.21, whose images run on real nodes, built from source.
+// Knative Serving 1.21 with Kourier, whose images run on real nodes, built from source.
 module knative-operator/tests/tools/knative-1.21
 
 go 1.26.0
 
 tool (
-	knative.dev/eventing/cmd/broker/filter
-	knative.dev/eventing/cmd/broker/ingress
-	knative.dev/eventing/cmd/controller
-	knative.dev/eventing/cmd/in_memory/channel_controller
-	knative.dev/eventing/cmd/in_memory/channel_dispatcher
-	knative.dev/eventing/cmd/jobsink
-	knative.dev/eventing/cmd/mtchannel_broker
-	knative.dev/eventing/cmd/mtping
-	knative.dev/eventing/cmd/requestreply
-	knative.dev/eventing/cmd/webhook
 	knative.dev/net-kourier/cmd/kourier
 	knative.dev/pkg/apiextensions/storageversion/cmd/migrate
 	knative.dev/serving/cmd/activator
