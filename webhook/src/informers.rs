@@ -110,7 +110,7 @@ async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {
                 Ok(Event::Delete(_)) => facts.set_catalog(None),
                 Ok(Event::Init | Event::InitDone) => {}
                 Err(error) => {
-                    tracing::warn!(error = error_text(&error), "cannot watch the catalog of the release bundle")
+                    tracing::warn!(error = error_text(&error), "cannot watch the catalog of the release bundle");
                 }
             }
             ready(())
