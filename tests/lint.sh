@@ -128,8 +128,9 @@ if git grep -nEi '\[(here|this|this page|page|link|click here|below|above|more)\
 # Pictures are images: not everything that shows documents renders Mermaid.
 if git grep -n '^ *```mermaid' -- '*.md'; then report "replace Mermaid with an SVG in docs/images"; fi
 
-# Go compiles shared libraries once: tools have the control plane's versions, or newer ones. Knative's
-# processes end with another OpenTelemetry than that of their release, which gRPC's version requires.
+# Go compiles shared libraries once: tools have the control plane's versions, or newer ones.
+# Knative's processes end with another OpenTelemetry than that of their release, which gRPC's
+# version requires.
 versions() { sed -nE 's/^(require |\t)([^ ]+) (v[^ ]+).*/\2 \3/p' "tests/tools/$1/go.mod" | LC_ALL=C sort; }
 for module in containerd coredns cni gitops go-operator knative-1.22; do
   while read -r library own wanted; do

@@ -177,8 +177,8 @@ build() {
   esac
   # Hundreds of lines of downloads are no progress.
   # Cargo, which builds at the same time, waits for single crates: they go first. With memory, the
-  # compiler's garbage is left for longer: a sixth less CPU. DWARF, which the linker would drop (-w),
-  # is another sixth.
+  # compiler's garbage is left for longer: a sixth less CPU. DWARF, which the linker would drop
+  # (-w), is another sixth.
   (cd "$module" && GOGC=$garbage CGO_ENABLED=$cgo nice go build -gcflags=all=-dwarf=false -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2)) || return 1
   [ ! -e "$folder/server" ] || mv "$folder/server" "$folder/etcd"
 }

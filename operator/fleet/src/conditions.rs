@@ -13,8 +13,10 @@ use super::decision::{Decision, Input, StageReport};
 use super::member::Contents;
 use super::removal::{Blocked, Leavers, RemovalDecision};
 use super::rollback;
-use super::status::MAX_CLUSTER_MESSAGE;
 
+/// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
+/// small.
+pub(super) const MAX_CLUSTER_MESSAGE: usize = 512;
 /// Maximum number of clusters named in a message.
 const MAX_NAMED: usize = 5;
 

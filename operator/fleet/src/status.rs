@@ -8,7 +8,7 @@ use knative_operator_shared::api::fleet::{
 };
 use knative_operator_shared::text::clip;
 
-use super::conditions::{State, condition, conditions};
+use super::conditions::{MAX_CLUSTER_MESSAGE, State, condition, conditions};
 use super::decision::{Decision, Input};
 use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
 use super::member::{Contents, Member};
@@ -20,9 +20,6 @@ use super::unknown::{self, CONTENT_UNKNOWN};
 
 /// Maximum number of clusters that need attention in the status.
 pub const MAX_ATTENTION: usize = 20;
-/// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
-/// small.
-pub(super) const MAX_CLUSTER_MESSAGE: usize = 512;
 
 /// The status of a fleet of `generation` after `old`.
 pub fn status<C: Contents>(

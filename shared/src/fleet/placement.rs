@@ -15,8 +15,8 @@ use crate::strict;
 
 /// Matches the ClusterProfiles of all namespaces.
 const ALL: &str = "*";
-/// Maximum number of namespaces of a placement, each of which costs the webhook a question about the
-/// permission of the user. The API server enforces it, after the mutating webhook.
+/// Maximum number of namespaces of a placement, each of which costs the webhook a question about
+/// the permission of the user. The API server enforces it, after the mutating webhook.
 pub const MAX_NAMESPACES: usize = 256;
 /// Label of a PlacementDecision: name of the decision that it is a slice of.
 const DECISION_KEY: &str = "multicluster.x-k8s.io/decision-key";

@@ -211,8 +211,8 @@ pub async fn published_twice(site: &Site, report: &mut Report) -> Result<()> {
     let message = until("the cluster counts once", CHANGED, counted).await?;
     report.line(&format!("two sets publish the cluster, which counts once: {message}"));
 
-    // While both are published: a ClusterProfile that is gone is no wish to uninstall, so its resource
-    // would stay, and the deletion of the fleet would wait for its cluster.
+    // While both are published: a ClusterProfile that is gone is no wish to uninstall, so its
+    // resource would stay, and the deletion of the fleet would wait for its cluster.
     apply(&site.hub, &fleet_of(&[NAMESPACE], &soon)).await?;
     let counted = async || {
         let status = site.hub.object("knativefleet", PLACE, "ocm").read().await?["status"].clone();

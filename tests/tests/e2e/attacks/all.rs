@@ -1,5 +1,5 @@
-//! All attacks, in two tests. Each attack leaves its clusters as it found them. Those that are about
-//! different installations and objects run at the same time.
+//! All attacks, in two tests. Each attack leaves its clusters as it found them. Those that are
+//! about different installations and objects run at the same time.
 
 use knative_operator_tests::Result;
 use serde_json::{Value, json};
