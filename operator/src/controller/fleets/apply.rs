@@ -12,7 +12,8 @@ use knative_operator_shared::time::truncate;
 
 use super::contents::Contents;
 use super::observe::Observation;
-use super::state::{FleetState, RETRY, RefusedWrite};
+use super::refused_write::RefusedWrite;
+use super::state::{FleetState, RETRY};
 use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use knative_operator_fleet::child;

@@ -19,6 +19,7 @@ mod permitted;
 mod publish;
 mod reconcile;
 mod removals;
+mod refused_write;
 mod repairs;
 mod revisions;
 mod selected;

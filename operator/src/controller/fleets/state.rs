@@ -11,6 +11,7 @@ use super::contents;
 use super::gates::Runs;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
+use super::refused_write::RefusedWrite;
 use super::repairs::Repairs;
 use super::selected::Selected;
 use crate::controller::hub_changes::Changes;
@@ -65,16 +66,6 @@ impl Clusters {
     fn has(&self, cluster: &ClusterProfileReference) -> bool {
         self.selected.set.contains(cluster) || self.others.contains(cluster)
     }
-}
-
-/// A write that the API server refused.
-pub struct RefusedWrite {
-    /// The revision that was written.
-    pub revision: String,
-    /// What the API server says.
-    pub message: String,
-    /// When it was refused.
-    pub at: Instant,
 }
 
 /// What is kept between passes. Nothing of it is needed after a restart.
