@@ -4,8 +4,8 @@ use std::backtrace::Backtrace;
 use std::fmt;
 use std::ops::Deref;
 
-/// Folders with the code of the tests.
-const FOLDERS: [&str; 3] = ["tests/src/", "tests/tests/", "tests/benches/"];
+/// Folders of this package with the code of the tests.
+const FOLDERS: [&str; 3] = ["src/", "tests/", "benches/"];
 
 /// What any error can become.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -53,10 +53,16 @@ impl fmt::Debug for Error {
 }
 
 /// The lines of the tests in a backtrace, without that of [`Error::from`].
-fn places(backtrace: &str) -> Vec<&str> {
+fn places(backtrace: &str) -> Vec<String> {
     let all = backtrace.lines().filter_map(|line| line.trim_start().strip_prefix("at "));
-    let own = |place: &str| FOLDERS.iter().find_map(|folder| place.rfind(folder));
-    let mut places: Vec<&str> = all.filter_map(|place| own(place).map(|start| &place[start..])).skip(1).collect();
+    // A path is shown from the working directory on, which may be that of the package.
+    let own = |place: &str| {
+        let of_workspace = FOLDERS.iter().find_map(|folder| place.rfind(&format!("tests/{folder}")));
+        let of_package = || place.strip_prefix("./").filter(|inside| FOLDERS.iter().any(|f| inside.starts_with(f)));
+        let found = of_workspace.map(|start| place[start..].to_owned());
+        found.or_else(|| of_package().map(|inside| format!("tests/{inside}")))
+    };
+    let mut places: Vec<String> = all.filter_map(own).skip(1).collect();
     places.dedup();
     places
 }
@@ -96,8 +102,9 @@ mod tests {
     fn places_are_those_of_the_tests() {
         let way = ["/w/tests/src/error.rs:29:9", "/rustc/1/library/core/src/convert/mod.rs:763:9"];
         let test = "/w/tests/tests/e2e/drift.rs:7:5";
-        let frames = way.into_iter().chain(["./tests/src/wait.rs:50:9", test, test]);
+        let frames = way.into_iter().chain(["./tests/src/wait.rs:50:9", "./src/wait.rs:7:1", test, test]);
         let backtrace: String = frames.map(|place| format!("   1: a::b\n             at {place}\n")).collect();
-        assert_eq!(places(&backtrace), ["tests/src/wait.rs:50:9", "tests/tests/e2e/drift.rs:7:5"]);
+        let expected = ["tests/src/wait.rs:50:9", "tests/src/wait.rs:7:1", "tests/tests/e2e/drift.rs:7:5"];
+        assert_eq!(places(&backtrace), expected);
     }
 }

@@ -231,7 +231,7 @@ mod tests {
         for (field, value) in phase.as_object().into_iter().flatten() {
             status[field.as_str()] = value.clone();
         }
-        let meta = json!({"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:55Z"});
+        let meta = json!({"name": "pull-images", "uid": "7f0c", "creationTimestamp": "2026-01-01T00:00:55Z"});
         let pod = json!({"metadata": meta, "spec": {"nodeName": "node-1", "containers": containers}, "status": status});
         progress(&serde_json::from_value(pod).unwrap(), at())
     }
