@@ -120,7 +120,7 @@ enum Command {
     /// Checks clusters before an installation: the way to them, versions, permissions, what is
     /// installed there, and what their API servers refuse. Writes nothing, but for the annotation
     /// with which the operator records where the credential in a Secret is sent first, and Pods
-    /// with --pull.
+    /// that pull images, on demand.
     ///
     /// Exit status: 0 no check failed, 1 one failed, 2 error.
     Preflight(Box<PreflightArgs>),
