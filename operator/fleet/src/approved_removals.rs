@@ -156,6 +156,10 @@ fn long_outage_of_approved_clusters_keeps_no_budget() {
     assert!(are_left(&case.leaving, &case.record));
     case.leaving.values_mut().for_each(|one| *one = lost(one));
     assert!(!are_left(&case.leaving, &case.record));
+    // Nor do those that are available from time to time.
+    let available_for = Some(SignedDuration::ZERO);
+    case.leaving.values_mut().for_each(|one| (one.is_unavailable, one.available_for) = (false, available_for));
+    assert!(!are_left(&case.leaving, &case.record));
 }
 
 #[test]
@@ -166,6 +170,37 @@ fn grace_period_after_an_outage_is_a_whole_one() {
         let available_for = available_for.map(SignedDuration::from_hours);
         case.set(0, |one| Leaving { available_for, ..one.clone() });
         assert_eq!(case.decide(None).remove.len(), expected, "{available_for:?}");
+    }
+}
+
+#[test]
+fn grace_period_after_an_outage_is_a_whole_one_for_the_next_process() {
+    let (mut case, day) = (Case::new(2, 0), SignedDuration::from_hours(24));
+    (case.grace, case.now) = (day, at(24));
+    case.leaving.values_mut().for_each(|one| one.observed = day);
+    case.set(1, lost);
+    let name = case.name();
+    let decision = case.decide(name.as_deref());
+    assert_eq!(decision.remove, BTreeSet::from([cluster(0)]));
+    case.record = decision.record;
+    case.leaving.retain(|one, _| *one == cluster(1));
+    // It is available, and a process that started since observes it.
+    for (hours, expected) in [(0, 0), (1, 0), (23, 0), (24, 1)] {
+        case.now = at(100 + hours);
+        let observed = SignedDuration::from_hours(hours);
+        case.set(1, |one| Leaving { is_unavailable: false, observed, ..one.clone() });
+        assert_eq!(case.decide(None).remove.len(), expected, "{hours}");
+    }
+    // One whose grace period ends while it is observed waited for nothing.
+    (case.record, case.now) = (RemovalStatus::default(), at(24));
+    case.leaving = (0..2).map(|number| (cluster(number), left(at(number.try_into().unwrap()), at(24)))).collect();
+    let name = case.name();
+    case.record = case.decide(name.as_deref()).record;
+    case.leaving.retain(|one, _| *one == cluster(1));
+    for (hours, expected) in [(24, 0), (25, 1)] {
+        case.now = at(hours);
+        case.set(1, |_| left(at(1), at(hours)));
+        assert_eq!(case.decide(None).remove.len(), expected, "{hours}");
     }
 }
 

@@ -200,10 +200,12 @@ pub fn recorded(text: &str, record: &RemovalStatus, now: Timestamp) -> Option<Ti
 }
 
 /// Whether some of `leaving` are part of a removal in `record`, and not removed yet. Approved ones
-/// that are not available keep no budget: no limit holds for them.
+/// that are not available, or were not, keep no budget: no limit holds for them, and one that is
+/// available from time to time would keep it forever.
 pub fn are_left(leaving: &BTreeMap<ClusterProfileReference, Leaving>, record: &RemovalStatus) -> bool {
     let (until, approved) = (allowed_until(record), approved_periods(record));
-    let is_left = |one: &Leaving| one.is_allowed(until) && !(one.is_unavailable && one.is_in(&approved));
+    let has_waited = |one: &Leaving| one.is_unavailable || one.available_for.is_some();
+    let is_left = |one: &Leaving| one.is_allowed(until) && !(has_waited(one) && one.is_in(&approved));
     leaving.values().any(is_left)
 }
 
@@ -265,7 +267,7 @@ impl RemovalInput<'_> {
                 continue;
             }
             let Some(since) = leaving.since else { continue };
-            let left = self.left(since, leaving);
+            let left = self.left(since, leaving, leaving.is_in(&approved));
             decision.until = decision.until.into_iter().chain([self.until(since, left)]).min();
             if !left.is_positive() && !self.is_paused {
                 decision.remove.insert(cluster.clone());
@@ -304,14 +306,17 @@ impl RemovalInput<'_> {
     }
 
     /// How long a cluster that left at `since` is still kept: a grace period that this process
-    /// observed is over, also by a clock that was set back. After an outage, all of it is observed.
-    fn left(&self, since: Timestamp, leaving: &Leaving) -> SignedDuration {
-        if let Some(observed) = leaving.available_for {
+    /// observed is over, also by a clock that was set back. After an outage, all of it is observed,
+    /// also by a process that did not see the outage: one `of_approved` removals whose grace period
+    /// was over when its observation began was not removed then.
+    fn left(&self, since: Timestamp, leaving: &Leaving, of_approved: bool) -> SignedDuration {
+        let age = self.now.duration_since(since);
+        let observed = leaving.available_for.unwrap_or(leaving.observed);
+        let has_waited = leaving.available_for.is_some() || of_approved && age - observed >= self.grace;
+        if has_waited {
             return self.grace - observed;
         }
-        let observed = leaving.observed;
-        let recorded = self.grace - self.now.duration_since(since);
-        recorded.min(self.grace - observed).max(self.grace.min(MAX_OBSERVED) - observed)
+        (self.grace - age).min(self.grace - observed).max(self.grace.min(MAX_OBSERVED) - observed)
     }
 
     /// When a cluster that left at `since` and is kept for the time `left` is removed. What differs

@@ -22,8 +22,8 @@ const MAX_TOKENS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const MAX_AGE: Duration = Duration::from_secs(30);
 /// Time limit of the requests to the API server.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of tokens about which the API server is asked at the same time. Everybody who
-/// reaches the port can send some.
+/// Maximum number of tokens about which the API server is asked at the same time, of those that
+/// might read metrics before and of others. Everybody who reaches the port can send some.
 const MAX_QUESTIONS: usize = 4;
 /// Minimum interval of log messages about failures.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,6 +34,8 @@ pub struct MetricsAccess {
     client: Client,
     answers: Arc<Mutex<Answers>>,
     questions: Arc<Semaphore>,
+    /// Those about tokens that might read metrics before: they don't wait for the others.
+    renewals: Arc<Semaphore>,
 }
 
 /// Recent answers. No number of other tokens displaces one that may read metrics.
@@ -78,7 +80,8 @@ impl MetricsAccess {
     pub fn new(client: Client) -> Self {
         let (allowed, refused) = (LruCache::new(MAX_TOKENS), LruCache::new(MAX_TOKENS));
         let answers = Arc::new(Mutex::new(Answers { allowed, refused, logged: None }));
-        Self { client, answers, questions: Arc::new(Semaphore::new(MAX_QUESTIONS)) }
+        let semaphore = || Arc::new(Semaphore::new(MAX_QUESTIONS));
+        Self { client, answers, questions: semaphore(), renewals: semaphore() }
     }
 
     /// Answers requests without permission instead of `next`.
@@ -94,13 +97,17 @@ impl MetricsAccess {
 
     async fn answer(&self, token: String) -> StatusCode {
         let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = answers().of(&token);
+        let (known, was_allowed) = {
+            let mut answers = answers();
+            (answers.of(&token), answers.allowed.contains(&token))
+        };
         if let Some(status) = known {
             return status;
         }
         let asked = async {
-            // It is never closed.
-            let _turn = self.questions.acquire().await;
+            // They are never closed.
+            let turns = if was_allowed { &self.renewals } else { &self.questions };
+            let _turn = turns.acquire().await;
             self.ask(&token).await
         };
         match tokio::time::timeout(TIMEOUT, asked).await {
@@ -163,11 +170,10 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn tokens_of_others_displace_none_that_may_read_metrics() {
+    /// An API server that knows one of all tokens, and the number of its requests.
+    fn api_server() -> (Client, Arc<AtomicUsize>) {
         let requests = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&requests);
-        // An API server that knows one of all tokens.
         let service = tower::service_fn(move |request: HttpRequest<Body>| {
             counted.fetch_add(1, Ordering::Relaxed);
             async move {
@@ -183,7 +189,13 @@ mod tests {
                 Ok::<_, Infallible>(HttpResponse::new(Body::from(answer.to_string().into_bytes())))
             }
         });
-        let access = MetricsAccess::new(Client::new(service, "default"));
+        (Client::new(service, "default"), requests)
+    }
+
+    #[tokio::test]
+    async fn tokens_of_others_displace_none_that_may_read_metrics() {
+        let (client, requests) = api_server();
+        let access = MetricsAccess::new(client);
         assert_eq!(access.answer("good".to_owned()).await, StatusCode::OK);
         for number in 0..=MAX_TOKENS.get() {
             assert_eq!(access.answer(format!("bad-{number}")).await, StatusCode::UNAUTHORIZED);
@@ -191,6 +203,15 @@ mod tests {
         let before = requests.load(Ordering::Relaxed);
         assert_eq!(access.answer("good".to_owned()).await, StatusCode::OK);
         assert_eq!(requests.load(Ordering::Relaxed), before);
+    }
+
+    #[tokio::test]
+    async fn token_that_might_read_metrics_before_waits_for_no_others() {
+        let access = MetricsAccess::new(api_server().0);
+        let old = Instant::now().checked_sub(MAX_AGE).unwrap();
+        access.answers.lock().unwrap().allowed.put("good".to_owned(), old);
+        let _others = access.questions.acquire_many(4).await.unwrap();
+        assert_eq!(access.answer("good".to_owned()).await, StatusCode::OK);
     }
 
     #[test]

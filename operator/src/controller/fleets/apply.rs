@@ -103,9 +103,11 @@ fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>,
     let key = write.key();
     match (result, &write.change) {
         (Ok(Some(resource)), change) => {
-            if matches!(change, Change::Record(_)) {
+            // Another update has an outcome of its own.
+            if matches!(change, Change::Record(_) | Change::Apply { .. }) {
                 state.unrecorded.remove(&key);
-            } else {
+            }
+            if !matches!(change, Change::Record(_)) {
                 state.refused.remove(&key);
             }
             state.written.insert(key, (Arc::new(resource), Instant::now()));
@@ -221,7 +223,14 @@ mod tests {
         // Another try may fail for another reason, which passes.
         assert!(record(&mut state, &write, Err(WriteError::Conflict("changed".to_owned()))));
         assert_eq!(state.unrecorded(&cluster).as_deref(), Some("no"));
-        assert!(!record(&mut state, &write, Ok(Some(Knative::Eventing(KnativeEventing::default())))));
+        let stored = || Ok(Some(Knative::Eventing(KnativeEventing::default())));
+        assert!(!record(&mut state, &write, stored()));
+        assert_eq!(state.unrecorded(&cluster), None);
+        // Or until another update begins.
+        assert!(record(&mut state, &write, Err(WriteError::Refused("no".to_owned()))));
+        let outcome = Outcome::Progressing { was_ready: true };
+        let change = Change::Apply { revision: "r".to_owned(), previous: None, version: None, outcome };
+        assert!(!record(&mut state, &Write { change, ..write }, stored()));
         assert_eq!(state.unrecorded(&cluster), None);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
-use knative_operator_shared::api::fleet::RemovalPolicy;
+use knative_operator_shared::api::fleet::{RemovalPolicy, RemovalStatus};
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::FLEET_LEFT_AT;
 
@@ -70,6 +70,7 @@ pub async fn advance(
         now,
     };
     let mut decision = input.decide(is_approved);
+    forget_orphaned(removal.policy, &mut decision.record);
     let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
         decision.mark(cluster, leaving.contains_key(cluster), left_at(resource))
     };
@@ -87,6 +88,14 @@ pub async fn advance(
     };
     let is_partial = [&marked, &removed].into_iter().any(|result| matches!(result, Ok(true)));
     Removals { decision, failed: marked.err().or(removed.err()), is_partial }
+}
+
+/// Forgets the approved removals in `record` if `policy` does not uninstall: an approval to leave
+/// an installation as it is is none to uninstall it, by another policy, when its cluster is back.
+fn forget_orphaned(policy: RemovalPolicy, record: &mut RemovalStatus) {
+    if policy == RemovalPolicy::Orphan {
+        record.approved.clear();
+    }
 }
 
 fn leaving(
@@ -181,9 +190,21 @@ async fn remove(
 #[cfg(test)]
 mod tests {
     use knative_operator_rules as rules;
+    use knative_operator_shared::api::fleet::ApprovedRemoval;
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn approval_to_orphan_is_none_to_uninstall_later() {
+        let until = "2026-01-01T00:00:00Z".to_owned();
+        for (policy, expected) in [(RemovalPolicy::Delete, 1), (RemovalPolicy::Orphan, 0)] {
+            let approved = Vec::from([ApprovedRemoval { after: None, until: until.clone() }]);
+            let mut record = RemovalStatus { allowed_until: Some(until.clone()), approved, recent: Vec::new() };
+            forget_orphaned(policy, &mut record);
+            assert_eq!((record.approved.len(), record.allowed_until.as_ref()), (expected, Some(&until)), "{policy:?}");
+        }
+    }
 
     #[test]
     fn cluster_whose_profile_vanished_stays_part_of_the_removal_that_names_it() {
