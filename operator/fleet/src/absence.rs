@@ -33,7 +33,7 @@ mod tests {
 
     use jiff::{SignedDuration, Timestamp};
     use knative_operator_shared::api::ClusterProfileReference;
-    use knative_operator_shared::api::fleet::RemovalStatus;
+    use knative_operator_shared::api::fleet::{RemovalPolicy, RemovalStatus};
 
     use crate::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput};
 
@@ -46,6 +46,7 @@ mod tests {
             staying: 9,
             max_at_once: None,
             grace: GRACE_PERIOD,
+            policy: RemovalPolicy::Delete,
             is_paused: false,
             record: &RemovalStatus::default(),
             elapsed: SignedDuration::ZERO,

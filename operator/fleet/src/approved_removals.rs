@@ -25,6 +25,7 @@ struct Case {
     leaving: BTreeMap<ClusterProfileReference, Leaving>,
     staying: usize,
     grace: SignedDuration,
+    policy: RemovalPolicy,
     record: RemovalStatus,
     now: Timestamp,
 }
@@ -37,6 +38,7 @@ impl Case {
             leaving: (0..count).map(|number| (cluster(number), one.clone())).collect(),
             staying,
             grace: GRACE_PERIOD,
+            policy: RemovalPolicy::Delete,
             record: RemovalStatus::default(),
             now: at(1),
         }
@@ -55,6 +57,7 @@ impl Case {
             staying: self.staying,
             max_at_once: None,
             grace: self.grace,
+            policy: self.policy,
             is_paused: false,
             record: &self.record,
             elapsed: SignedDuration::ZERO,
@@ -67,6 +70,18 @@ impl Case {
     fn name(&self) -> Option<String> {
         self.decide(None).blocked?.name
     }
+}
+
+#[test]
+fn approval_to_keep_installations_is_none_to_uninstall_them() {
+    let mut case = Case::new(4, 0);
+    let uninstall = case.name();
+    case.policy = RemovalPolicy::Orphan;
+    let keep = case.name();
+    assert!(keep.is_some() && keep != uninstall, "{keep:?}");
+    assert!(case.decide(keep.as_deref()).blocked.is_none());
+    case.policy = RemovalPolicy::Delete;
+    assert_eq!(case.decide(keep.as_deref()).blocked.unwrap().name, uninstall);
 }
 
 #[test]

@@ -162,6 +162,7 @@ pub fn removal<'p>(
         staying: staying.len(),
         max_at_once: settings.max_at_once.as_ref(),
         grace: SignedDuration::from_secs(grace),
+        policy: settings.policy,
         is_paused: fleet.spec.rollout.paused,
         record: &status.removals.clone().unwrap_or_default(),
         elapsed: SignedDuration::ZERO,

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
-use knative_operator_shared::api::fleet::{ApprovedRemoval, RemovalStatus};
+use knative_operator_shared::api::fleet::{ApprovedRemoval, RemovalPolicy, RemovalStatus};
 use knative_operator_shared::fleet::deletion::MAX_AT_ONCE;
 use knative_operator_shared::fleet::stage::limit;
 use knative_operator_shared::time::{next_minute, truncate};
@@ -81,6 +81,8 @@ pub struct RemovalInput<'a> {
     pub max_at_once: Option<&'a IntOrString>,
     /// Time for which a cluster must have left.
     pub grace: SignedDuration,
+    /// What a removal does: an approval is for that.
+    pub policy: RemovalPolicy,
     /// Whether the rollout is paused.
     pub is_paused: bool,
     /// What was removed before.
@@ -247,7 +249,7 @@ impl RemovalInput<'_> {
         let limit = self.limit(used, allowed);
         let is_within = rest.len() + used <= limit;
         // It follows from the times.
-        let name = named.values().all(|leaving| leaving.since.is_some()).then(|| name(&named));
+        let name = named.values().all(|leaving| leaving.since.is_some()).then(|| name(&named, self.policy));
         let is_approved = name.as_deref().is_some_and(is_approved);
         let is_blocked = !rest.is_empty() && !is_within && !is_approved;
         let approved = approved_periods(self.record);
@@ -342,12 +344,15 @@ impl RemovalInput<'_> {
 }
 
 /// Name of the removal of `clusters`, for its approval: of these clusters, which left at these
-/// times. If they come back and leave again, it is another removal.
-fn name(clusters: &BTreeMap<&ClusterProfileReference, &Leaving>) -> String {
+/// times, by this policy. If they come back and leave again, it is another removal; also if they
+/// should keep their installations first, and then lose them.
+fn name(clusters: &BTreeMap<&ClusterProfileReference, &Leaving>, policy: RemovalPolicy) -> String {
     let line = |(cluster, leaving): (&&ClusterProfileReference, &&Leaving)| {
         format!("{cluster} {}", leaving.since.unwrap_or_default())
     };
-    let text = clusters.iter().map(line).collect::<Vec<_>>().join("\n");
+    // A removal by the default policy has the name that earlier versions gave it.
+    let policy = (policy == RemovalPolicy::Orphan).then(|| "Orphan".to_owned());
+    let text = clusters.iter().map(line).chain(policy).collect::<Vec<_>>().join("\n");
     Sha256::digest(text).iter().take(NAME_DIGEST).map(|byte| format!("{byte:02x}")).collect()
 }
 

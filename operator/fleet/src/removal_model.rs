@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::ClusterProfileReference;
-use knative_operator_shared::api::fleet::RemovalStatus;
+use knative_operator_shared::api::fleet::{RemovalPolicy, RemovalStatus};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -166,6 +166,7 @@ impl Fleet {
             staying: self.installed() - leaving.len(),
             max_at_once: None,
             grace: GRACE_PERIOD,
+            policy: RemovalPolicy::Delete,
             is_paused: self.paused,
             record: &self.record,
             elapsed,

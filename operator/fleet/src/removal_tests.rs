@@ -66,6 +66,7 @@ impl Case {
             staying: self.staying,
             max_at_once: self.limit.as_ref(),
             grace: self.grace,
+            policy: RemovalPolicy::Delete,
             is_paused: self.paused,
             record: &self.record,
             elapsed: SignedDuration::from_secs(self.elapsed),

@@ -64,6 +64,7 @@ pub async fn advance(
         staying: unselected.staying,
         max_at_once: removal.max_at_once.as_ref(),
         grace,
+        policy: removal.policy,
         is_paused: fleet.spec.rollout.paused,
         record: &before,
         elapsed,
