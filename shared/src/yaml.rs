@@ -7,8 +7,9 @@ use serde::de::DeserializeOwned;
 /// line, which names the line and the column of the text.
 #[derive(Debug, thiserror::Error)]
 pub enum YamlError {
-    /// The text is no YAML, or has another shape.
-    #[error(transparent)]
+    /// The text is no YAML, or has another shape. The words are those for users: others name options
+    /// of the library.
+    #[error("{}", .0.render_with_formatter(&serde_saphyr::UserMessageFormatter))]
     Invalid(Box<serde_saphyr::Error>),
     /// The value has keys or numbers that YAML doesn't have.
     #[error(transparent)]
@@ -60,10 +61,10 @@ mod tests {
     fn aliases_expand_to_less_than_the_text() {
         for text in ["", "a", "[,,]", "{a: , b: }", "- \n- \n-", "a: &x {b: c}\nd: *x", "[[],{},[[]]]"] {
             let error = parse_with_all_booleans::<Value>(text).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(!error.contains("budget"), "{text}: {error}");
+            assert!(!error.contains("too large"), "{text}: {error}");
         }
         let bomb = "a: &a [x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b]";
-        assert!(parse_with_all_booleans::<Value>(bomb).unwrap_err().to_string().contains("budget"));
+        assert!(parse_with_all_booleans::<Value>(bomb).unwrap_err().to_string().contains("too large"));
     }
 
     #[test]
@@ -123,5 +124,11 @@ mod tests {
     fn error_is_one_line_with_position() {
         let error = parse_all::<Value>("a: 1\n---\nb: [\n").unwrap_err().to_string();
         assert!(error.contains("line ") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn error_names_no_options_of_the_library() {
+        let error = parse::<Value>("spec: {}\na: 1\nspec: {}\n").unwrap_err().to_string();
+        assert_eq!(error, "duplicate mapping key: spec not allowed here at line 3, column 1");
     }
 }

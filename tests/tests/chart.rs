@@ -191,7 +191,7 @@ fn invalid_values_are_refused() {
         (vec!["--set", "metrics.debug=true"], "metrics.secure is false"),
         (multicluster(&[]), "is not under any plugins[].mountPath"),
         (multicluster(&["--set-json", &relative]), "must be an absolute path, got \"plugins\""),
-        (multicluster(&["--set-json", &elsewhere]), "is not under any plugins[].mountPath"),
+        (multicluster(&["--set-json", &elsewhere]), "extraVolumeMounts[].mountPath (/plugin); mount the program"),
         (multicluster(&["--set-json", &root]), "is not under any plugins[].mountPath"),
         (multicluster(&["--set-json", &clash]), "must not be below /etc/cluster-inventory"),
         (vec!["--set", "knative_operator.operator_webhook.replicas=many"], "replicas"),

@@ -352,7 +352,7 @@ rollouts KnativeFleet {{ $fleet.metadata.namespace }}/{{ $fleet.metadata.name }}
 {{- if hasPrefix (printf "%s/" .) $command }}{{- $found = true }}{{- end }}
 {{- end }}
 {{- if not $found }}
-{{- fail (printf "provider %q: command %q is not under any plugins[].mountPath or extraVolumeMounts[].mountPath %v" $provider.name . $mounts) }}
+{{- fail (printf "provider %q: command %q is not under any plugins[].mountPath or extraVolumeMounts[].mountPath (%s); mount the program, and write its whole path" $provider.name . (join ", " $mounts | default "there is none")) }}
 {{- end }}
 {{- end }}
 {{- end }}

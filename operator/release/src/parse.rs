@@ -18,9 +18,9 @@ pub enum ManifestError {
     /// It has a List without items.
     #[error("a List without items")]
     NoItems,
-    /// The object with this number has no name or kind.
-    #[error("object {0} has no apiVersion, kind or metadata.name")]
-    Incomplete(usize),
+    /// The object with this number lacks this field.
+    #[error("{1} of object {0} is missing, or not a string")]
+    Incomplete(usize, &'static str),
     /// This field of the metadata of the object with this number has another type.
     #[error("metadata.{1} of object {0} is not a mapping")]
     Metadata(usize, &'static str),
@@ -51,8 +51,9 @@ fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), ManifestErro
             let metadata = fields.get("metadata").and_then(Value::as_object);
             let name = metadata
                 .is_some_and(|m| ["name", "generateName"].iter().any(|k| m.get(*k).is_some_and(Value::is_string)));
-            if !(named("apiVersion") && named("kind") && name) {
-                return Err(ManifestError::Incomplete(objects.len() + 1));
+            let needed = [("apiVersion", named("apiVersion")), ("kind", named("kind")), ("metadata.name", name)];
+            if let Some((field, _)) = needed.into_iter().find(|(_, is_there)| !is_there) {
+                return Err(ManifestError::Incomplete(objects.len() + 1, field));
             }
             // The operator adds to both.
             let is_other = |key: &&str| {
@@ -115,7 +116,14 @@ mod tests {
         let unclosed = error("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a\ndata: [\n");
         assert!(unclosed.contains("line"), "{unclosed}");
         assert_eq!(error("just text"), "object 1 is not a mapping but a string");
-        assert_eq!(error("apiVersion: v1\nkind: ConfigMap\n"), "object 1 has no apiVersion, kind or metadata.name");
+        for (text, field) in [
+            ("a: 1\n", "apiVersion"),
+            ("apiVersion: v1\nkind: ''\n", "kind"),
+            ("apiVersion: v1\nkind: ConfigMap\n", "metadata.name"),
+            ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 5}\n", "metadata.name"),
+        ] {
+            assert_eq!(error(text), format!("{field} of object 1 is missing, or not a string"));
+        }
         for (field, expected) in [
             ("annotations: x", "metadata.annotations of object 1 is not a mapping"),
             ("labels: [x]", "metadata.labels of object 1 is not a mapping"),

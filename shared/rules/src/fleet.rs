@@ -47,6 +47,7 @@ pub fn validate_fleet(fleet: &KnativeFleet, context: &FleetContext<'_>) -> Vec<V
     fleet_gate::check(&fleet.spec, &mut violations);
     fleet_template::check(fleet, context, &mut violations);
     fleet_clusters::check(fleet, context, &mut violations);
+    protected::check_value(&fleet.metadata, &mut violations);
     violations
 }
 

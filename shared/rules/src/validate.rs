@@ -6,7 +6,8 @@ use super::context::RuleContext;
 use super::rule::Violation;
 use super::{
     availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, ingress, istio, kourier,
-    manifests, meta, namespace, patches, pod, probes, quantity, reference, registry, target, version, workloads,
+    manifests, meta, namespace, patches, pod, probes, protected, quantity, reference, registry, target, version,
+    workloads,
 };
 use knative_operator_shared::api::Knative;
 
@@ -68,6 +69,7 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     namespace::check(resource, &mut violations);
     patches::check(resource, context, &mut violations);
     deletion::check(resource, &mut violations);
+    protected::check_value(resource.meta(), &mut violations);
     fleet::check_managed(resource, context, &mut violations);
     if let Some(names) = context.names(resource) {
         violations.extend(names.unmatched(resource));

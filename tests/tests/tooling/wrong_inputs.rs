@@ -38,6 +38,10 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
         ("ca.crt", pem.as_str()),
         ("serving.yaml", SERVING),
         ("namespace.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: n}}"),
+        (
+            "fleet.yaml",
+            "{apiVersion: operator.knative.dev/v1alpha1, kind: KnativeFleet, metadata: {name: a, namespace: n}}",
+        ),
         ("broken.yaml", "{"),
         ("empty/note.txt", ""),
         ("apps/below/serving.yaml", SERVING),
@@ -49,7 +53,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     let cluster = format!("cluster: {url} (context prod, kubeconfig)");
     let bundle = "cannot read /none/knative-serving: No such file or directory (os error 2); \
                   --releases must name a release bundle; to build one, in a clone of the repository: make bundle OUT=bundle";
-    let table: [(&[&str], String); 21] = [
+    let table: [(&[&str], String); 22] = [
         (&["lint"], "the following required arguments were not provided:\n  --filename <FILE>".to_owned()),
         (&["lint", "-f", "none.yaml"], "cannot read none.yaml: No such file or directory (os error 2)".to_owned()),
         (
@@ -64,6 +68,12 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
         (
             &["render", "-f", "namespace.yaml", "--releases", &releases],
             "namespace.yaml: there is neither a KnativeServing nor a KnativeEventing".to_owned(),
+        ),
+        (
+            &["spoke-role", "-f", "fleet.yaml", "--releases", &releases],
+            "fleet.yaml: there is neither a KnativeServing nor a KnativeEventing; in place of a KnativeFleet, name a file \
+             with a resource that it created, or one with the spec of its template"
+                .to_owned(),
         ),
         (&["render", "-f", "serving.yaml", "--releases", "/none"], format!("serving.yaml: KnativeServing a: {bundle}")),
         (

@@ -17,6 +17,9 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 const MAX_SIZE: u64 = 64 << 20;
 /// Name of standard input.
 const STDIN: &str = "-";
+/// What to do if the files have only fleets.
+const FLEET_HINT: &str =
+    "; in place of a KnativeFleet, name a file with a resource that it created, or one with the spec of its template";
 
 /// Files and folders.
 #[derive(Clone, Debug, clap::Args)]
@@ -125,7 +128,10 @@ impl FileArgs {
             warnings.extend(read.1);
         }
         if resources.is_empty() {
-            return Err(format!("{}: there is neither a KnativeServing nor a KnativeEventing", self.names()));
+            // Other objects are warnings.
+            let has_fleet = warnings.iter().any(|warning| warning.starts_with("KnativeFleet "));
+            let hint = if has_fleet { FLEET_HINT } else { "" };
+            return Err(format!("{}: there is neither a KnativeServing nor a KnativeEventing{hint}", self.names()));
         }
         Ok((resources, warnings))
     }
