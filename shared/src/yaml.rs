@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 /// line, which names the line and the column of the text.
 #[derive(Debug, thiserror::Error)]
 pub enum YamlError {
-    /// The text is no YAML, or has another shape. The words are those for users: others name options
-    /// of the library.
+    /// The text is no YAML, or has another shape. The words are those for users: others name
+    /// options of the library.
     #[error("{}", .0.render_with_formatter(&serde_saphyr::UserMessageFormatter))]
     Invalid(Box<serde_saphyr::Error>),
     /// The value has keys or numbers that YAML doesn't have.

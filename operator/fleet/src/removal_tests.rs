@@ -379,8 +379,7 @@ fn cluster_that_is_allowed_and_not_removed_yet_counts_once() {
     case.record = case.decide().record;
     assert_eq!(case.record.recent[0].clusters, 10);
     // An eleventh one leaves.
-    let (_, other) = leaving(1, 1, HOUR).pop_last().unwrap();
-    case.leaving.insert(cluster(10), other);
+    case.leaving.extend(leaving(1, 1, HOUR).into_values().map(|other| (cluster(10), other)));
     (case.staying, case.now) = (89, 2 * HOUR);
     let decision = case.decide();
     assert_eq!(decision.blocked.map(|blocked| (blocked.clusters.len(), blocked.limit)), Some((1, 10)));
