@@ -155,7 +155,8 @@ impl SecretReader {
                 let (own, servers, server) = (&self.namespace, self.annotations.servers, &of.access.server);
                 return Err(unbound(&format!(
                     "is not in namespace {own}, so it has to name its servers; if {server} is its cluster: \
-                     kubectl annotate secret {name} -n {namespace} {servers}={server}"
+                     kubectl annotate secret {name} -n {namespace} {servers}={}",
+                    super::address::word(server)
                 )));
             }
             // The author of a ClusterProfile must not make the program write elsewhere.
@@ -364,14 +365,14 @@ mod tests {
     #[tokio::test]
     async fn secret_of_another_namespace_names_profile_and_server() {
         let elsewhere = SecretSource { namespace: Some("n".to_owned()), ..source() };
-        let servers = ANNOTATIONS.servers;
-        let access = Access { authority: Some(b"a".to_vec()), ..access() };
+        let (servers, server) = (ANNOTATIONS.servers, "https://h:1/$(id)");
+        let access = Access { server: server.parse().unwrap(), authority: Some(b"a".to_vec()), ..access() };
         for (annotations, part) in [
             (json!({}), "names no ClusterProfile"),
-            (json!({servers: "https://h:1"}), "names no ClusterProfile"),
-            (json!({CLUSTER_PROFILE: "fleet/prod"}), "is not in namespace own, so it has to name its servers"),
+            (json!({servers: server}), "names no ClusterProfile"),
+            (json!({CLUSTER_PROFILE: "fleet/prod"}), "kubectl annotate secret prod -n n example.com/server=URL"),
             (json!({CLUSTER_PROFILE: "fleet/prod", servers: "https://other:1"}), "is not bound to the server"),
-            (json!({CLUSTER_PROFILE: "fleet/prod", servers: "https://h:1"}), ""),
+            (json!({CLUSTER_PROFILE: "fleet/prod", servers: server}), ""),
         ] {
             let (reader, patches) = reader(&annotations, false);
             let reader = SecretReader { namespace: "own".to_owned(), ..reader };
