@@ -12,6 +12,7 @@ use json_patch::Patch;
 use knative_operator_rules::authorization::{author, fleet_users};
 use knative_operator_rules::{ONE_TARGET, Violation};
 use knative_operator_runtime::json_response::json_response;
+use knative_operator_runtime::rarely::Rarely;
 use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
@@ -54,6 +55,8 @@ pub struct App {
     /// The turn of a large body.
     large: Arc<Semaphore>,
     fleets: Turns,
+    /// When an invalid review was logged: everybody who reaches the port can send some.
+    invalid: Arc<Rarely>,
     draining: CancellationToken,
 }
 
@@ -89,6 +92,7 @@ impl App {
             reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
             large: Arc::new(Semaphore::new(1)),
             fleets: Turns::new(),
+            invalid: Arc::default(),
             draining,
         }
     }
@@ -111,7 +115,9 @@ impl App {
                 match self.decide(webhook, &body, has_capacity).await {
                     Ok(review) => json_response(StatusCode::OK, &review),
                     Err(error) => {
-                        tracing::warn!(error = logged(&error.to_string()), "received an invalid review");
+                        if self.invalid.is_due() {
+                            tracing::warn!(error = logged(&error.to_string()), "received an invalid review");
+                        }
                         self.metrics.count_invalid(webhook);
                         match Review::refuse_unanswered(&error) {
                             Some(review) => json_response(StatusCode::OK, &review),

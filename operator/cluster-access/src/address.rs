@@ -81,6 +81,14 @@ pub fn server(url: &str, allows_http: bool) -> Result<Uri, AddressError> {
     }
 }
 
+/// `server` as a word of a command; `URL` in place of one that a shell could take for something
+/// else, or the program for several: the author of a ClusterProfile chooses it.
+pub fn word(server: &Uri) -> String {
+    let text = server.to_string();
+    let is_plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:/%[]".contains(&b));
+    if is_plain { text } else { "URL".to_owned() }
+}
+
 /// `uri`, of http, with a port: proxies would connect to that of https.
 fn with_port(uri: Uri) -> http::Result<Uri> {
     let mut parts = uri.into_parts();
@@ -163,6 +171,17 @@ mod tests {
             assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
         }
         assert!(without_login(&"x".repeat(5000)).len() < 300);
+    }
+
+    #[test]
+    fn server_runs_nothing_in_a_shell() {
+        for plain in ["https://h-1.example:6443/k8s/c_1%20", "https://[::1]:6443/"] {
+            assert_eq!(word(&plain.parse().unwrap()), plain);
+        }
+        for hostile in ["$(id)", ";id", "|id", "&id", "'id", "\"id", "{a,b}", ",https://b", "?`id`", "?a=*", "~"] {
+            let server = server(&format!("https://h/{hostile}"), false).unwrap();
+            assert_eq!(word(&server), "URL", "{hostile}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct SecretReader {
 struct Use<'a> {
     /// The provider, for messages.
     by: &'a str,
-    /// Whether it is built in: only those read where they can't record where a credential is sent.
+    /// Whether it is built in: those also need the server in a Secret of another namespace.
     is_builtin: bool,
     cluster: &'a ClusterProfileReference,
     access: &'a Access,
@@ -147,15 +147,16 @@ impl SecretReader {
             };
             let Some(secret) = secret else { return Ok(None) };
             let unbound = |why: &str| of.error(Reason::CredentialNotBound, namespace, name, why);
-            // Nobody else writes Secrets in the program's namespace.
-            let is_strict = self.requires_binding || of.is_builtin && !is_own;
+            // Only in the program's namespace, it can record where a credential is sent first.
+            let is_strict = self.requires_binding || !is_own;
             let bound = binding::check(&self.annotations, &secret, of.cluster, of.access, is_strict);
             let Binding { remedy, record } = bound.map_err(|why| unbound(&why.to_string()))?;
             if of.is_builtin && !is_own && record.is_some() {
                 let (own, servers, server) = (&self.namespace, self.annotations.servers, &of.access.server);
                 return Err(unbound(&format!(
                     "is not in namespace {own}, so it has to name its servers; if {server} is its cluster: \
-                     kubectl annotate secret {name} -n {namespace} {servers}={server}"
+                     kubectl annotate secret {name} -n {namespace} {servers}={}",
+                    super::address::word(server)
                 )));
             }
             // The author of a ClusterProfile must not make the program write elsewhere.
@@ -191,209 +192,4 @@ fn expires() -> Option<Timestamp> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use http::{Method, Request, Response};
-    use kube::client::Body;
-    use secrecy::ExposeSecret;
-    use serde_json::Value;
-
-    use super::super::profile::CredentialSource;
-    use super::*;
-
-    const CLUSTER_PROFILE: &str = "example.com/cluster-profile";
-    const SENT_TO: &str = "example.com/sent-to";
-    const ANNOTATIONS: Annotations =
-        Annotations { profiles: CLUSTER_PROFILE, servers: "example.com/server", sent_to: SENT_TO };
-
-    type Patches = Arc<Mutex<Vec<Value>>>;
-
-    /// Reads from a hub with the Secret `prod` with `annotations`; also returns the patches that
-    /// the hub gets.
-    fn reader(annotations: &Value, requires_binding: bool) -> (SecretReader, Patches) {
-        let meta = json!({"name": "prod", "namespace": "n", "resourceVersion": "7", "annotations": annotations});
-        let secret =
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": {"token": "dA=="}}).to_string();
-        let patches = Patches::default();
-        let log = Arc::clone(&patches);
-        let answers = tower::service_fn(move |request: Request<Body>| {
-            let (log, secret) = (Arc::clone(&log), secret.clone());
-            async move {
-                let request_path = request.uri().path().to_owned();
-                if request.method() == Method::PATCH {
-                    let body = request.into_body().collect_bytes().await.unwrap();
-                    log.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
-                }
-                let is_there = request_path.ends_with("/n/secrets/prod");
-                let status =
-                    json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "", "code": 404});
-                let (code, body) = if is_there { (200, secret) } else { (404, status.to_string()) };
-                let response = Response::builder().status(code).body(Body::from(body.into_bytes()));
-                Ok::<_, std::convert::Infallible>(response.unwrap())
-            }
-        });
-        let hub = Client::new(answers, "n");
-        (secret_reader(hub, requires_binding), patches)
-    }
-
-    fn secret_reader(hub: Client, requires_binding: bool) -> SecretReader {
-        let namespace = "n".to_owned();
-        SecretReader { hub, namespace, requires_binding, annotations: ANNOTATIONS, program: "example" }
-    }
-
-    fn source() -> SecretSource {
-        SecretSource::token("p", "prod")
-    }
-
-    fn access() -> Access {
-        Access {
-            server: "https://h:1".parse().unwrap(),
-            authority: None,
-            server_name: None,
-            insecure: false,
-            proxy: None,
-            source: CredentialSource::Secret(source()),
-        }
-    }
-
-    fn cluster() -> ClusterProfileReference {
-        ClusterProfileReference { name: "prod".to_owned(), namespace: "fleet".to_owned() }
-    }
-
-    /// Reads from a hub with a Secret with `annotations`; also returns the patches that it got.
-    async fn read(
-        annotations: &Value,
-        requires_binding: bool,
-    ) -> (Result<(String, Option<String>), AccessError>, Vec<Value>) {
-        let (reader, patches) = reader(annotations, requires_binding);
-        let read = reader.read(&source(), &cluster(), &access(), Duration::from_secs(5)).await;
-        let token = |credential: Credential| credential.token.unwrap().expose_secret().to_owned();
-        let patches = patches.lock().unwrap().clone();
-        (read.map(|(credential, remedy)| (token(credential), remedy)), patches)
-    }
-
-    #[tokio::test]
-    async fn destination_is_recorded_before_it_is_sent() {
-        for (annotations, strict) in [(json!({}), false), (json!({CLUSTER_PROFILE: "fleet/prod"}), true)] {
-            let (given, patches) = read(&annotations, strict).await;
-            let (token, remedy) = given.unwrap();
-            let is_told = remedy.is_some_and(|remedy| remedy.contains("kubectl annotate secret prod -n n"));
-            assert_eq!((token.as_str(), is_told), ("t", !strict));
-            let [patch] = &patches[..] else { unreachable!("one patch: {patches:?}") };
-            assert_eq!(patch["metadata"]["resourceVersion"], "7");
-            let sent = &patch["metadata"]["annotations"][SENT_TO];
-            assert!(sent.as_str().is_some_and(|sent| sent.starts_with(r#"{"fleet/prod":"https://h:1/ "#)), "{sent}");
-            // Known from then on.
-            let mut known = annotations.clone();
-            known[SENT_TO] = sent.clone();
-            let (again, patches) = read(&known, strict).await;
-            assert!(again.is_ok() && patches.is_empty());
-        }
-    }
-
-    #[tokio::test]
-    async fn restart_reads_a_limited_number_of_secrets_at_the_same_time() {
-        // Current and largest number of reads.
-        let reads = Arc::new(Mutex::new((0usize, 0usize)));
-        let log = Arc::clone(&reads);
-        let answers = tower::service_fn(move |request: Request<Body>| {
-            let log = Arc::clone(&log);
-            async move {
-                let is_read = request.method() == Method::GET;
-                if is_read {
-                    let mut reads = log.lock().unwrap();
-                    *reads = (reads.0 + 1, reads.1.max(reads.0 + 1));
-                }
-                // All others that may have a turn meanwhile.
-                for _ in 0..100 {
-                    tokio::task::yield_now().await;
-                }
-                log.lock().unwrap().0 -= usize::from(is_read);
-                let meta = json!({"name": "prod", "namespace": "n", "resourceVersion": "7"});
-                let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": {"token": "dA=="}});
-                let body = Body::from(secret.to_string().into_bytes());
-                Ok::<_, std::convert::Infallible>(Response::new(body))
-            }
-        });
-        let reader = secret_reader(Client::new(answers, "n"), false);
-        let mut all = tokio::task::JoinSet::new();
-        for _ in 0..3 * MAX_READS {
-            let reader = reader.clone();
-            all.spawn(
-                async move { reader.read(&source(), &cluster(), &access(), Duration::from_secs(60)).await.is_ok() },
-            );
-        }
-        assert_eq!(all.join_all().await, vec![true; 3 * MAX_READS]);
-        let (now, most) = *reads.lock().unwrap();
-        assert!(now == 0 && (2..=MAX_READS).contains(&most), "{now} {most}");
-    }
-
-    #[tokio::test]
-    async fn plugin_is_started_only_for_the_profile_of_a_secret() {
-        let bound = json!({CLUSTER_PROFILE: "fleet/other"});
-        let by_plugin = |config: Value| {
-            let info = json!({"spec": {"cluster": {"config": config}}});
-            let plugin = Plugin {
-                provider: "official".to_owned(),
-                command: "/plugin".to_owned(),
-                args: Vec::new(),
-                env: std::collections::BTreeMap::new(),
-                api_version: "client.authentication.k8s.io/v1".to_owned(),
-                info,
-            };
-            let (reader, _) = reader(&bound, false);
-            async move {
-                let access = Access { source: CredentialSource::Plugin(plugin.clone()), ..access() };
-                reader.permit(&plugin, &cluster(), &access, Duration::from_secs(5)).await
-            }
-        };
-        for config in
-            [json!({"clusterName": "prod"}), json!({"ClusterName": "prod"}), json!({"name": "prod", "key": "k"})]
-        {
-            let refused = by_plugin(config).await.unwrap_err();
-            let start = "access provider official: Secret n/prod is not bound to ClusterProfile fleet/prod";
-            assert!(refused.reason == Reason::CredentialNotBound && refused.message.starts_with(start), "{refused}");
-        }
-        // Neither names a Secret.
-        for config in [json!({"clusterName": "missing"}), json!({"region": 1})] {
-            assert_eq!(by_plugin(config).await, Ok(None));
-        }
-    }
-
-    #[tokio::test]
-    async fn secret_of_another_namespace_names_profile_and_server() {
-        let elsewhere = SecretSource { namespace: Some("n".to_owned()), ..source() };
-        let servers = ANNOTATIONS.servers;
-        let access = Access { authority: Some(b"a".to_vec()), ..access() };
-        for (annotations, part) in [
-            (json!({}), "names no ClusterProfile"),
-            (json!({servers: "https://h:1"}), "names no ClusterProfile"),
-            (json!({CLUSTER_PROFILE: "fleet/prod"}), "is not in namespace own, so it has to name its servers"),
-            (json!({CLUSTER_PROFILE: "fleet/prod", servers: "https://other:1"}), "is not bound to the server"),
-            (json!({CLUSTER_PROFILE: "fleet/prod", servers: "https://h:1"}), ""),
-        ] {
-            let (reader, patches) = reader(&annotations, false);
-            let reader = SecretReader { namespace: "own".to_owned(), ..reader };
-            let read = reader.read(&elsewhere, &cluster(), &access, Duration::from_secs(5)).await;
-            match read {
-                Ok((credential, remedy)) => assert!(part.is_empty() && credential.token.is_some() && remedy.is_none()),
-                Err(refused) => {
-                    let is_part = !part.is_empty() && refused.message.contains(part);
-                    assert!(is_part && refused.reason == Reason::CredentialNotBound, "{annotations}: {refused}");
-                }
-            }
-            assert!(patches.lock().unwrap().is_empty(), "{annotations}");
-        }
-    }
-
-    #[tokio::test]
-    async fn refused_secret_is_not_changed() {
-        for (annotations, strict) in [(json!({}), true), (json!({CLUSTER_PROFILE: "fleet/other"}), false)] {
-            let (read, patches) = read(&annotations, strict).await;
-            let refused = read.unwrap_err();
-            assert!(refused.reason == Reason::CredentialNotBound && patches.is_empty(), "{refused}");
-            assert!(refused.message.starts_with("built-in provider secretreader: Secret n/prod "), "{refused}");
-        }
-    }
-}
+mod tests;

@@ -87,7 +87,7 @@ impl AdminArgs {
             None => metrics,
         };
         let check = axum::middleware::from_fn_with_state(MetricsAccess::new(client), MetricsAccess::check);
-        let secure = tls_server::serve(secure, certificate, None, metrics.layer(check), stop.clone());
+        let secure = tls_server::serve_few(secure, certificate, metrics.layer(check), stop.clone());
         tokio::join!(secure, tls_server::serve_plain(plain, health, stop));
         Ok(())
     }

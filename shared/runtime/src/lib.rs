@@ -4,8 +4,8 @@
 //! the hub ([`fence`]: what it sends on the condition of a Lease) and [`user`] that of a user,
 //! [`untyped`] reads objects, [`constant_backoff`] says when to try a watch again,
 //! [`watch_activity`] is what a watch does, `connect_error` formats errors of connections,
-//! [`json_response`] answers in JSON, `spaced` answers what takes long to make. What is not of our
-//! processes is in [`knative_operator_client`], and here, too.
+//! [`json_response`] answers in JSON, `spaced` answers what takes long to make, [`rarely`] limits
+//! what is logged. What is not of our processes is in [`knative_operator_client`], and here, too.
 
 pub mod access;
 pub mod admin;
@@ -19,6 +19,7 @@ pub mod json_response;
 pub mod log;
 mod metrics_access;
 pub mod process;
+pub mod rarely;
 pub mod ready;
 pub mod signal;
 mod spaced;

@@ -14,6 +14,7 @@ use kube::Client;
 use lru::LruCache;
 use tokio::sync::Semaphore;
 
+use crate::rarely::Rarely;
 use crate::{access, error_text};
 
 /// Maximum number of tokens that are kept, of those that may read metrics and of others.
@@ -22,28 +23,39 @@ const MAX_TOKENS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const MAX_AGE: Duration = Duration::from_secs(30);
 /// Time limit of the requests to the API server.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of tokens about which the API server is asked at the same time, of those that
-/// might read metrics before and of others. Everybody who reaches the port can send some.
+/// Maximum number of tokens about which the API server is asked at the same time. Everybody who
+/// reaches the port can send some.
 const MAX_QUESTIONS: usize = 4;
-/// Minimum interval of log messages about failures.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of requests that ask it, or wait for their turn, in memory.
+const MAX_WAITING: usize = 64;
 
 /// Decides who may read metrics. Clones share recent answers.
 #[derive(Clone)]
 pub struct MetricsAccess {
     client: Client,
     answers: Arc<Mutex<Answers>>,
-    questions: Arc<Semaphore>,
-    /// Those about tokens that might read metrics before: they don't wait for the others.
-    renewals: Arc<Semaphore>,
+    /// For tokens that could read metrics when that was asked last: others delay none of them.
+    of_readers: Arc<Turns>,
+    of_others: Arc<Turns>,
+    failures: Arc<Rarely>,
+}
+
+/// Turns to ask the API server.
+struct Turns {
+    places: Semaphore,
+    questions: Semaphore,
+}
+
+impl Turns {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { places: Semaphore::new(MAX_WAITING), questions: Semaphore::new(MAX_QUESTIONS) })
+    }
 }
 
 /// Recent answers. No number of other tokens displaces one that may read metrics.
 struct Answers {
     allowed: LruCache<String, Instant>,
     refused: LruCache<String, (Instant, StatusCode)>,
-    /// When a failure was logged.
-    logged: Option<Instant>,
 }
 
 impl Answers {
@@ -64,24 +76,14 @@ impl Answers {
             self.refused.put(token, (now, status));
         }
     }
-
-    /// Whether a failure is logged now.
-    fn is_logged(&mut self) -> bool {
-        let is_due = self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
-        if is_due {
-            self.logged = Some(Instant::now());
-        }
-        is_due
-    }
 }
 
 impl MetricsAccess {
     /// Asks with `client`.
     pub fn new(client: Client) -> Self {
         let (allowed, refused) = (LruCache::new(MAX_TOKENS), LruCache::new(MAX_TOKENS));
-        let answers = Arc::new(Mutex::new(Answers { allowed, refused, logged: None }));
-        let semaphore = || Arc::new(Semaphore::new(MAX_QUESTIONS));
-        Self { client, answers, questions: semaphore(), renewals: semaphore() }
+        let answers = Arc::new(Mutex::new(Answers { allowed, refused }));
+        Self { client, answers, of_readers: Turns::new(), of_others: Turns::new(), failures: Arc::default() }
     }
 
     /// Answers requests without permission instead of `next`.
@@ -97,17 +99,18 @@ impl MetricsAccess {
 
     async fn answer(&self, token: String) -> StatusCode {
         let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, was_allowed) = {
+        let (known, is_of_reader) = {
             let mut answers = answers();
             (answers.of(&token), answers.allowed.contains(&token))
         };
         if let Some(status) = known {
             return status;
         }
+        let turns = if is_of_reader { &self.of_readers } else { &self.of_others };
+        let Ok(_place) = turns.places.try_acquire() else { return StatusCode::SERVICE_UNAVAILABLE };
         let asked = async {
-            // They are never closed.
-            let turns = if was_allowed { &self.renewals } else { &self.questions };
-            let _turn = turns.acquire().await;
+            // It is never closed.
+            let _turn = turns.questions.acquire().await;
             self.ask(&token).await
         };
         match tokio::time::timeout(TIMEOUT, asked).await {
@@ -116,8 +119,7 @@ impl MetricsAccess {
                 status
             }
             Ok(Err(error)) => {
-                let is_logged = answers().is_logged();
-                if is_logged {
+                if self.failures.is_due() {
                     tracing::warn!(error = error_text(&error), "failed to check who may read metrics");
                 }
                 StatusCode::SERVICE_UNAVAILABLE
@@ -170,18 +172,20 @@ mod tests {
 
     use super::*;
 
-    /// An API server that knows one of all tokens, and the number of its requests.
-    fn api_server() -> (Client, Arc<AtomicUsize>) {
-        let requests = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&requests);
+    /// An API server that knows one of all tokens, and never answers about some; counts requests.
+    fn access(requests: &Arc<AtomicUsize>) -> MetricsAccess {
+        let counted = Arc::clone(requests);
         let service = tower::service_fn(move |request: HttpRequest<Body>| {
             counted.fetch_add(1, Ordering::Relaxed);
             async move {
                 let is_review = request.uri().path().ends_with("tokenreviews");
                 let body = request.into_body().collect_bytes().await.unwrap();
-                let is_known = String::from_utf8_lossy(&body).contains("\"good\"");
+                let text = String::from_utf8_lossy(&body);
+                if text.contains("\"slow-") {
+                    std::future::pending::<()>().await;
+                }
                 let status = if is_review {
-                    json!({"authenticated": is_known, "user": {"username": "prometheus"}})
+                    json!({"authenticated": text.contains("\"good\""), "user": {"username": "prometheus"}})
                 } else {
                     json!({"allowed": true})
                 };
@@ -189,13 +193,13 @@ mod tests {
                 Ok::<_, Infallible>(HttpResponse::new(Body::from(answer.to_string().into_bytes())))
             }
         });
-        (Client::new(service, "default"), requests)
+        MetricsAccess::new(Client::new(service, "default"))
     }
 
     #[tokio::test]
     async fn tokens_of_others_displace_none_that_may_read_metrics() {
-        let (client, requests) = api_server();
-        let access = MetricsAccess::new(client);
+        let requests = Arc::default();
+        let access = access(&requests);
         assert_eq!(access.answer("good".to_owned()).await, StatusCode::OK);
         for number in 0..=MAX_TOKENS.get() {
             assert_eq!(access.answer(format!("bad-{number}")).await, StatusCode::UNAUTHORIZED);
@@ -206,18 +210,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn token_that_might_read_metrics_before_waits_for_no_others() {
-        let access = MetricsAccess::new(api_server().0);
+    async fn flood_of_tokens_is_refused_and_delays_none_that_may_read_metrics() {
+        let access = access(&Arc::default());
+        let good = || access.answer("good".to_owned());
+        assert_eq!(good().await, StatusCode::OK);
+        let mut flood = tokio::task::JoinSet::new();
+        for number in 0..2 * MAX_WAITING {
+            let access = access.clone();
+            flood.spawn(async move { access.answer(format!("slow-{number}")).await });
+        }
+        let mut refused = 0;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            while let Some(status) = flood.try_join_next() {
+                assert_eq!(status.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+                refused += 1;
+            }
+        }
+        // The others wait for the API server.
+        assert_eq!((refused, flood.len()), (MAX_WAITING, MAX_WAITING));
+        // It is asked again.
         let old = Instant::now().checked_sub(MAX_AGE).unwrap();
         access.answers.lock().unwrap().allowed.put("good".to_owned(), old);
-        let _others = access.questions.acquire_many(4).await.unwrap();
-        assert_eq!(access.answer("good".to_owned()).await, StatusCode::OK);
-    }
-
-    #[test]
-    fn failures_are_logged_from_time_to_time() {
-        let (allowed, refused) = (LruCache::new(MAX_TOKENS), LruCache::new(MAX_TOKENS));
-        let mut answers = Answers { allowed, refused, logged: None };
-        assert_eq!([answers.is_logged(), answers.is_logged()], [true, false]);
+        assert_eq!(good().await, StatusCode::OK);
     }
 }

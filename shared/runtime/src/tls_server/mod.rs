@@ -45,12 +45,12 @@ use self::observed::Observed;
 pub const MAX_MEMORY: usize = 128 << 20;
 
 const LIMITS: Limits = Limits { connections: 1024, memory: MAX_MEMORY };
-/// Limits of a plain server, which a kubelet and a few Prometheus servers use.
+/// Limits of the servers that a kubelet and a few Prometheus servers use.
 const PLAIN_LIMITS: Limits = Limits { connections: 128, memory: MAX_MEMORY };
 /// Maximum length of the headers of a request in HTTP/1.1, and of the bytes that are read at a
 /// time.
 const HTTP1_BUFFER: usize = 64 << 10;
-/// The same for a plain server.
+/// The same for those servers.
 const PLAIN_BUFFER: usize = 16 << 10;
 /// Maximum number of requests in progress on a connection in HTTP/2.
 const HTTP2_STREAMS: u32 = 128;
@@ -81,6 +81,17 @@ pub async fn serve(
     stop: CancellationToken,
 ) {
     Arc::new(Server::new(resolver, clients, router, LIMITS)).run_within_limits(listener, stop).await;
+}
+
+/// The same as [`serve`], for all clients, within the limits of a plain server.
+pub async fn serve_few(
+    listener: TcpListener,
+    resolver: Arc<dyn ResolvesServerCert>,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let server = Server { http1: http1(PLAIN_BUFFER), ..Server::new(resolver, None, router, PLAIN_LIMITS) };
+    Arc::new(server).run_within_limits(listener, stop).await;
 }
 
 /// Serves `router` on `listener` until `stop`, in HTTP/1.1 without TLS. Then finishes requests in
