@@ -60,13 +60,19 @@ fn may_be_of_proxy(status: &Status) -> bool {
     status.reason == NO_STATUS && matches!(status.code, 400 | 502 | 504)
 }
 
+/// Whether the answer is a text instead of a Status: that of a proxy, such as a load balancer whose
+/// API servers restart, or of an aggregated API server that is gone.
+fn is_text(status: &Status) -> bool {
+    may_be_of_proxy(status) || (status.reason == NO_STATUS && status.code >= 500)
+}
+
 /// Whether `status` is that of an API which doesn't work: one of others may be gone for good, such
 /// as an aggregated API server or a conversion webhook, and one that refuses to list has no
 /// objects.
 fn is_broken(group: &str, status: &Status) -> bool {
     let is_error =
         (status.code >= 500 && !is_of_kubernetes(group)) || matches!(status.code, 400 | 403 | 406 | 415 | 422);
-    is_error && !may_be_of_proxy(status)
+    is_error && !is_text(status)
 }
 
 /// Whether the API server of `client` itself answers now.
@@ -83,7 +89,12 @@ async fn answers(client: &Client) -> bool {
 /// although something answered.
 pub async fn is_of_proxy(client: &Client, group: &str, error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    may_be_of_proxy(status) && (is_served_by_api_server(group) || !answers(client).await)
+    may_be_of_proxy(status) && is_unreached(client, group).await
+}
+
+/// Whether a text about an API of `group` is not that of the API itself.
+async fn is_unreached(client: &Client, group: &str) -> bool {
+    is_served_by_api_server(group) || !answers(client).await
 }
 
 /// The answers of an API, of which it is not known whether it works.
@@ -110,7 +121,7 @@ impl<'a> Trial<'a> {
         if is_broken(self.group, status) {
             return Ok(true);
         }
-        if !may_be_of_proxy(status) || is_of_proxy(self.client, self.group, &error).await {
+        if !is_text(status) || is_unreached(self.client, self.group).await {
             return Err(error);
         }
         self.texts += 1;
@@ -173,9 +184,9 @@ mod tests {
         ] {
             assert!(broken(group, 500) && broken(group, 503) && !broken(group, 429), "{group}");
         }
-        // Of an aggregated API whose server is gone.
+        // A proxy answers so for a moment, and an aggregated API whose server is gone for good.
         let gone = Status::failure("service unavailable", NO_STATUS).with_code(503);
-        assert!(is_broken("custom.metrics.k8s.io", &gone));
+        assert!(!is_broken("custom.metrics.k8s.io", &gone));
     }
 
     #[tokio::test]
@@ -202,16 +213,20 @@ mod tests {
     #[tokio::test]
     async fn api_that_answers_with_text_is_broken_after_several_tries() {
         let reached = cluster(200, false);
-        let mut trial = Trial::new(&reached, "example.com");
-        for _ in 1..MAX_TEXTS {
-            assert!(!trial.is_broken(text(502)).await.unwrap());
+        for code in [502, 503] {
+            let mut trial = Trial::new(&reached, "example.com");
+            for _ in 1..MAX_TEXTS {
+                assert!(!trial.is_broken(text(code)).await.unwrap());
+            }
+            assert!(trial.is_broken(text(code)).await.unwrap());
         }
-        assert!(trial.is_broken(text(502)).await.unwrap());
         assert!(Trial::new(&reached, "example.com").is_broken(refused(400)).await.unwrap());
         // It may have objects of the installation.
         for (cluster, group, error) in [
             (&cluster(502, true), "example.com", text(502)),
             (&reached, "serving.knative.dev", text(502)),
+            (&cluster(502, true), "example.com", text(503)),
+            (&reached, "serving.knative.dev", text(503)),
             (&reached, "apps", refused(500)),
             (&reached, "example.com", refused(429)),
         ] {

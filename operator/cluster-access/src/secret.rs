@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::binding::{self, Annotations, Binding};
-use super::builtin::{self, SecretSource};
+use super::builtin::{self, SecretContent, SecretSource};
 use super::error::{AccessError, Reason};
 use super::exec::Credential;
 use super::named_secrets::named_secrets;
@@ -54,6 +54,8 @@ struct Use<'a> {
     by: &'a str,
     /// Whether it is built in: those also need the server in a Secret of another namespace.
     is_builtin: bool,
+    /// Whether the Secret has to name the ClusterProfile in any namespace.
+    is_strict: bool,
     cluster: &'a ClusterProfileReference,
     access: &'a Access,
 }
@@ -79,7 +81,8 @@ impl SecretReader {
         access: &Access,
         timeout: Duration,
     ) -> Result<(Credential, Option<String>), AccessError> {
-        let of = Use { by: source.reader(), is_builtin: true, cluster, access };
+        let is_strict = matches!(source.content, SecretContent::Kubeconfig { .. });
+        let of = Use { by: source.reader(), is_builtin: true, is_strict, cluster, access };
         let (namespace, key) = (source.namespace.as_ref().unwrap_or(&self.namespace), &source.key);
         let failed = |why: &str| of.failed(namespace, &source.name, why);
         let permitted = Box::pin(self.permitted(namespace, &source.name, of, timeout)).await?;
@@ -108,7 +111,7 @@ impl SecretReader {
         let by = format!("access provider {}", plugin.provider);
         let named = named_secrets(plugin)
             .map_err(|why| AccessError::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command)))?;
-        let of = Use { by: &by, is_builtin: false, cluster, access };
+        let of = Use { by: &by, is_builtin: false, is_strict: false, cluster, access };
         let (mut is_found, mut remedy) = (false, None);
         for namespace in std::iter::once(&self.namespace).chain(&named.namespaces) {
             for name in &named.names {
@@ -147,8 +150,9 @@ impl SecretReader {
             };
             let Some(secret) = secret else { return Ok(None) };
             let unbound = |why: &str| of.error(Reason::CredentialNotBound, namespace, name, why);
-            // Only in the program's namespace, it can record where a credential is sent first.
-            let is_strict = self.requires_binding || !is_own;
+            // Only in the program's namespace, it can record where a credential is sent first. In a
+            // kubeconfig, there may be credentials of any kind.
+            let is_strict = self.requires_binding || !is_own || of.is_strict;
             let bound = binding::check(&self.annotations, &secret, of.cluster, of.access, is_strict);
             let Binding { remedy, record } = bound.map_err(|why| unbound(&why.to_string()))?;
             if of.is_builtin && !is_own && record.is_some() {

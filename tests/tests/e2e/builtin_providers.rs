@@ -72,6 +72,11 @@ async fn by_builtin(hub: &Cluster, name: &str, config: &Value) -> Result<(Found,
     Ok((Some([token, certificate, key]), String::new()))
 }
 
+/// Metadata of a Secret for the ClusterProfile.
+fn secret(name: &str) -> Value {
+    json!({"name": name, "namespace": "default", "annotations": {"example.com/cluster-profile": "fleet/east"}})
+}
+
 /// A kubeconfig with `user` in its current context, and a second context with the token `second`.
 fn kubeconfig(user: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Config", "current-context": "first",
@@ -123,16 +128,12 @@ fn builtin_providers_find_what_the_official_plugins_find() {
         let hub = Cluster::hub("builtin-providers").await?;
         let mut cases = Vec::new();
         for (name, text, expected) in kubeconfigs() {
-            let meta = json!({"name": name, "namespace": "default"});
+            let meta = secret(name);
             let data = json!({"value": text, "token": "of-secretreader"});
             apply(&hub, &json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data})).await?;
             cases.push(("kubeconfig-secretreader", json!({"name": name, "key": "value"}), expected));
         }
-        apply(
-            &hub,
-            &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "empty", "namespace": "default"}}),
-        )
-        .await?;
+        apply(&hub, &json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret("empty")})).await?;
         let reads = "kubeconfig-secretreader";
         cases.extend([
             (reads, json!({"name": "token", "key": "value", "namespace": "default"}), Some(["t", "", ""])),

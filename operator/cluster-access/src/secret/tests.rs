@@ -68,6 +68,18 @@ fn cluster() -> ClusterProfileReference {
     ClusterProfileReference { name: "prod".to_owned(), namespace: "fleet".to_owned() }
 }
 
+#[tokio::test]
+async fn kubeconfig_is_read_only_for_the_profile_of_its_secret() {
+    let source = SecretSource { content: SecretContent::Kubeconfig { context: None }, ..source() };
+    let (reader, patches) = reader(&json!({}), false);
+    let refused = reader.read(&source, &cluster(), &access(), Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!((refused.reason, patches.lock().unwrap().len()), (Reason::CredentialNotBound, 0), "{refused}");
+    let (reader, _) = self::reader(&json!({CLUSTER_PROFILE: "fleet/prod"}), false);
+    let refused = reader.read(&source, &cluster(), &access(), Duration::from_secs(5)).await.unwrap_err();
+    // It is no kubeconfig.
+    assert_eq!(refused.reason, Reason::AccessProviderFailed, "{refused}");
+}
+
 /// Reads from a hub with a Secret with `annotations`; also returns the patches that it got.
 async fn read(
     annotations: &Value,
