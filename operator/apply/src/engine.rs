@@ -1,11 +1,9 @@
 //! Applies changed objects phase by phase, several at once.
 
-use std::convert::Infallible;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt;
-use tokio::sync::mpsc;
 use tracing::Instrument;
 
 use super::CONCURRENCY;
@@ -52,11 +50,6 @@ pub fn changes<'p>(plan: &'p Plan, inventory: &Inventory, observed: &ObservedSta
 /// beside them: nothing waits for Services, and only custom resources wait for definitions.
 const CONCURRENT_PHASES: &[Phase] =
     &[Phase::Accounts, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs];
-
-/// Maximum time for which these phases wait until all definitions are written. An API server
-/// establishes definitions one by one, with two writes each: where Pods start at once, that takes
-/// longest. It begins once they are written, which is late if they compete with all other writes.
-const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Applies `todo` in order, and continues after errors. Phases that `waits` names wait: if they
 /// still do once everything else is written, they stay for a later reconcile.
@@ -115,31 +108,15 @@ async fn apply_phases<'i>(target: &Target<'_>, permitted: &[(&'i Item, Action)])
         others.into_iter().chain(bindings)
     };
     let of = |phases: &[Phase]| -> Vec<_> { phases.iter().flat_map(in_phase).collect() };
-    let (needed, definitions): (Vec<_>, Vec<_>) =
+    let (needed, definitions) =
         of(&[Phase::Definitions]).into_iter().partition(|(item, _)| target.plan.has_instances(item));
     let mut results = write_concurrently(target, of(&[Phase::Namespaces])).await;
-    // Closed once all definitions are written.
-    let (writing, mut written) = mpsc::channel::<Infallible>(1);
-    let writing_needed = writing.clone();
+    // An API server establishes definitions one by one, so those with custom resources come first.
     let groups = futures::join!(
-        // An API server establishes definitions one by one, so those with custom resources come
-        // first.
-        async {
-            let mut results = write_concurrently(target, needed).await;
-            drop(writing_needed);
-            results.extend(write_concurrently(target, of(&[Phase::CustomResources])).await);
-            results
-        },
+        write_in_order(target, [needed, of(&[Phase::CustomResources])]),
         write_concurrently(target, of(&[Phase::Services])),
-        async {
-            let results = write_concurrently(target, definitions).await;
-            drop(writing);
-            results
-        },
-        async {
-            let _ = tokio::time::timeout(HEAD_START, written.recv()).await;
-            write_in_order(target, [of(CONCURRENT_PHASES), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]).await
-        },
+        write_concurrently(target, definitions),
+        write_in_order(target, [of(CONCURRENT_PHASES), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]),
     );
     results.extend(<[_; 4]>::from(groups).into_iter().flatten());
     results
@@ -227,7 +204,3 @@ async fn write_item<'i>(target: &Target<'_>, (item, action): (&'i Item, Action))
     }
     WriteResult { item, action, drift, adopted, result }
 }
-
-#[cfg(test)]
-#[path = "engine_tests.rs"]
-mod tests;

@@ -125,3 +125,7 @@ pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> 
     };
     Err(ApplyError::Other(why))
 }
+
+#[cfg(test)]
+#[path = "served_tests.rs"]
+mod tests;
