@@ -352,7 +352,7 @@ fn interrupted_pull_leaves_no_pod() {
         spoke.namespace("knative-serving").await?;
         let folder = tempfile::tempdir()?;
         let (files, releases) = (Files { folder: folder.path().to_owned() }, releases::best());
-        let mut wanted = serving("n", "ks", None, &releases);
+        let mut wanted = serving("knative-serving", "ks", None, &releases);
         // No node has it, so the Pod waits.
         wanted["spec"]["workloads"] = json!([{"name": "*", "nodeSelector": {"disk": "none"}}]);
         let wanted = files.write("serving.yaml", &wanted.to_string())?;

@@ -73,7 +73,7 @@ impl Pull {
 
     /// The Pod `name`, which Pod Security admits by its strictest standard.
     pub fn pod(&self, namespace: &str, name: &str) -> Value {
-        let few = json!({"cpu": "10m", "memory": "16Mi", "ephemeral-storage": "16Mi"});
+        let few = json!({"cpu": "10m", "memory": "16Mi"});
         let security = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}});
         let container = |(index, image): (usize, &String)| {
             json!({"name": format!("pull-{index}"), "image": image, "imagePullPolicy": "Always", "command": [COMMAND],
