@@ -8,7 +8,7 @@ use std::process::Output;
 use k8s_openapi::api::core::v1::Secret;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, NAMESPACE, Product};
-use knative_operator_tests::{Result, http, releases, tools};
+use knative_operator_tests::{Result, http, releases, tools, wait};
 use kube::Api;
 use reqwest::{Certificate, Client};
 use serde_json::{Value, json};
@@ -76,6 +76,7 @@ fn secure_metrics_need_permission() {
             // Nobody enabled it.
             assert_eq!(get(address, "/debug", &authority, Some(&reader)).await?.0, 404);
             let health = SocketAddr::new(pod.address.into(), 8081);
+            http::ready(health, wait::LIMIT).await?;
             assert_eq!(http::get(health, "/readyz").await?, (200, "ok".to_owned()));
             assert_eq!(http::get(health, "/metrics").await?.0, 404);
         }
