@@ -63,7 +63,7 @@ fn may_be_of_proxy(status: &Status) -> bool {
 /// Whether the answer is a text instead of a Status: that of a proxy, such as a load balancer whose
 /// API servers restart, or of an aggregated API server that is gone.
 fn is_text(status: &Status) -> bool {
-    may_be_of_proxy(status) || (status.reason == NO_STATUS && status.code >= 500)
+    status.reason == NO_STATUS && (status.code == 400 || status.code >= 500)
 }
 
 /// Whether `status` is that of an API which doesn't work: one of others may be gone for good, such
