@@ -11,6 +11,7 @@ use super::*;
 use crate::observed::{ObservedState, Seen};
 use knative_operator_objects::plan::{Plan, Rendered};
 use knative_operator_objects::{CompactObject, Kinds, ObjectId, Owner};
+use knative_operator_shared::api::{Knative, KnativeServing};
 
 /// A definition and a custom resource.
 fn plan() -> Plan {
@@ -21,13 +22,7 @@ fn plan() -> Plan {
         "metadata": {"name": "things.g.io"}, "spec": spec});
     let thing = json!({"apiVersion": "g.io/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "n"}});
     let objects = vec![object(definition), object(thing)];
-    let owner = Owner {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        name: "anchor".into(),
-        uid: "1".into(),
-        namespace: "n".into(),
-    };
+    let owner = Owner::of(&Knative::Serving(KnativeServing::default()), "");
     Plan::new(Arc::new(Rendered::new(objects)), &owner)
 }
 

@@ -150,6 +150,7 @@ mod tests {
 
     use knative_operator_objects::plan::Rendered;
     use knative_operator_objects::{CompactObject, Owner};
+    use knative_operator_shared::api::{Knative, KnativeServing};
 
     use super::*;
 
@@ -159,13 +160,7 @@ mod tests {
         let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "n"}, "spec": {"template": template}});
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "n"}});
         let rendered = Rendered::new([workload, other].iter().map(CompactObject::new).collect());
-        let owner = Owner {
-            api_version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            name: "o".to_owned(),
-            uid: String::new(),
-            namespace: "n".to_owned(),
-        };
+        let owner = Owner::of(&Knative::Serving(KnativeServing::default()), "");
         let plan = Plan::new(Arc::new(rendered), &owner);
         let pods =
             |absent: Option<&str>| plan.items().iter().filter_map(|item| pod(&plan, item, absent)).collect::<Vec<_>>();

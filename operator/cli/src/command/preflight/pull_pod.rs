@@ -162,6 +162,7 @@ mod tests {
 
     use knative_operator_objects::plan::Rendered;
     use knative_operator_objects::{CompactObject, Owner};
+    use knative_operator_shared::api::{Knative, KnativeServing};
 
     use super::*;
 
@@ -171,13 +172,7 @@ mod tests {
     }
 
     fn pull(objects: &[Value]) -> Option<Pull> {
-        let owner = Owner {
-            api_version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            name: "o".to_owned(),
-            uid: String::new(),
-            namespace: "n".to_owned(),
-        };
+        let owner = Owner::of(&Knative::Serving(KnativeServing::default()), "");
         let rendered = Rendered::new(objects.iter().map(CompactObject::new).collect());
         Pull::of(&Plan::new(Arc::new(rendered), &owner))
     }
