@@ -24,7 +24,7 @@ impl Member {
     /// revision with the same content is the same.
     pub fn is_begun(&self, update: &str, current: Option<&str>, contents: &impl Contents) -> bool {
         let is_open = |applied: &Applied| applied.outcome.as_ref().is_some_and(|o| *o != Outcome::Succeeded);
-        let is_same = || self.has(update, contents) && self.applied().any(is_open);
+        let is_same = || self.applied().any(is_open) && self.has(update, contents);
         current != Some(update) && (self.is_touched(update, current, contents) || is_same())
     }
 

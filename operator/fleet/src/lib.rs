@@ -56,6 +56,8 @@ pub mod plan_steps;
 pub mod progress;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod questions;
 pub mod removal;
 #[cfg(test)]
 mod removal_model;

@@ -257,21 +257,22 @@ impl Member {
             Some(_) => true,
             None => current != Some(revision),
         };
-        let own = || self.children.iter().filter(|child| child.is_of(revision));
-        if self.is_leaving(revision) {
+        let mut own = self.children.iter().filter(|child| child.is_of(revision));
+        // A pass asks this about each cluster, several times: what costs less comes first.
+        if !self.is_touched(revision, current, contents) || self.is_leaving(revision) {
             return false;
         }
         // After it succeeded, a resource that is missing again is another update.
-        let is_in_progress = own().any(in_progress) || self.has(revision, contents);
-        self.is_touched(revision, current, contents) && self.has_content(revision, contents) && is_in_progress
+        self.has_content(revision, contents) && (own.any(in_progress) || self.has(revision, contents))
     }
 
     /// Whether it gets another revision, and of `revision` are left only resources that are being
     /// deleted.
     fn is_leaving(&self, revision: &str) -> bool {
-        let (own, others): (Vec<_>, Vec<_>) = self.applied().partition(|applied| applied.revision == revision);
-        let in_progress = |applied: &&Applied| matches!(applied.outcome, Some(Outcome::Progressing { .. }));
-        own.iter().all(|applied| applied.is_terminating) && others.iter().any(in_progress)
+        let is_left = |applied: &Applied| applied.revision == revision && !applied.is_terminating;
+        let in_progress = |applied: &Applied| matches!(applied.outcome, Some(Outcome::Progressing { .. }));
+        let gets_other = |applied: &Applied| applied.revision != revision && in_progress(applied);
+        !self.applied().any(is_left) && self.applied().any(gets_other)
     }
 
     /// Whether the resources of `revision` have its content, by the labels of the cluster now. What
@@ -305,11 +306,10 @@ impl Member {
     /// The revision that is being installed, unless the update to `update` was started: a new one
     /// replaced it, it is rolled back, the cluster is new, or its labels changed.
     pub fn other_in_progress(&self, update: &str, current: Option<&str>, contents: &impl Contents) -> Option<&str> {
-        if self.is_started(update, current, contents) || self.has(update, contents) {
-            return None;
-        }
-        let other = self.applied().find(|applied| matches!(applied.outcome, Some(Outcome::Progressing { .. })));
-        other.map(|applied| applied.revision.as_str())
+        // Most clusters have none. The contents are asked about the others only.
+        let other = self.applied().find(|applied| matches!(applied.outcome, Some(Outcome::Progressing { .. })))?;
+        let is_replaced = self.is_started(update, current, contents) || self.has(update, contents);
+        (!is_replaced).then_some(other.revision.as_str())
     }
 
     /// Whether what came of an update is recorded. An earlier version did not.

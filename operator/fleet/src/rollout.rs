@@ -19,8 +19,8 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         let mut writes = Vec::new();
         // What is under way is finished. A resource may also be deleted for another revision.
         for (member, progress) in members() {
-            let is_started = member.is_started(input.update, input.current, input.contents);
-            if is_started && matches!(progress, Progress::Updating(_)) {
+            let is_started = || member.is_started(input.update, input.current, input.contents);
+            if matches!(progress, Progress::Updating(_)) && is_started() {
                 writes.extend(member.writes(input.update, input.contents));
             }
         }

@@ -1,6 +1,6 @@
 //! Performs the writes of a decision.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,11 @@ fn with_stages(input: &Input<'_, Contents<'_>>, writes: Vec<Write>) -> Vec<(Writ
     if writes.is_empty() {
         return Vec::new();
     }
-    let stages: HashMap<_, _> = input.members.iter().map(|member| (&member.cluster, member.stage)).collect();
+    let stages: HashMap<_, _> = {
+        let written: HashSet<_> = writes.iter().map(|write| &write.cluster).collect();
+        let own = input.members.iter().filter(|member| written.contains(&member.cluster));
+        own.map(|member| (&member.cluster, member.stage)).collect()
+    };
     let name = |stage: &usize| input.stages.settings()[*stage].name.clone();
     let with_stage = |write: Write| {
         let stage = stages.get(&write.cluster).map(name);

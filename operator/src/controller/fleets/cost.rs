@@ -12,6 +12,10 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const REST: u32 = 4;
 /// The longest rest after a pass.
 const MAX_REST: Duration = Duration::from_secs(1);
+/// The same as long as nobody notices it: up to [`SHORT_REST`], passes take a twentieth of a core.
+const UNNOTICED: u32 = 20;
+/// A rest that nobody notices, compared with the time that a cluster needs for an update.
+const SHORT_REST: Duration = Duration::from_millis(100);
 
 /// The output of `future`, and the processor time that it took.
 pub async fn measured<F: Future>(future: F) -> (F::Output, Duration) {
@@ -34,19 +38,23 @@ fn of_thread() -> Duration {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rest {
     until: Option<Instant>,
+    least: Option<Instant>,
 }
 
 impl Rest {
-    /// Records a pass that ended at `now` and took the processor time `spent`.
-    pub fn after(&mut self, spent: Duration, now: Instant) {
+    /// Records a pass that ended at `now` and took the processor time `spent`, of which `writing` is
+    /// that of its writes. They are not repeated, and are as many as clusters whose turn it is: a
+    /// rest after them would make these wait, and save nothing.
+    pub fn after(&mut self, spent: Duration, writing: Duration, now: Instant) {
+        let spent = spent.saturating_sub(writing);
         let start = self.until.map_or(now, |until| until.max(now));
         self.until = Some((start + spent * REST).min(now + MAX_REST));
+        self.least = self.least.max(Some(now + (spent * UNNOTICED).min(SHORT_REST)));
     }
 
     /// When the pass begins that a change at `now` asks for.
     pub fn next(&self, now: Instant) -> Instant {
-        let soon = now + DEBOUNCE;
-        self.until.map_or(soon, |until| until.max(soon))
+        [self.until, self.least].into_iter().flatten().fold(now + DEBOUNCE, Instant::max)
     }
 }
 
@@ -61,13 +69,37 @@ mod tests {
         let after = |rest: &Rest, at: Instant| rest.next(at) - now;
         assert_eq!(after(&rest, now), DEBOUNCE);
         // Passes of two fleets, one after another.
-        rest.after(millis(30), now);
-        rest.after(millis(20), now + millis(20));
+        rest.after(millis(30), millis(0), now);
+        rest.after(millis(20), millis(0), now + millis(20));
         assert_eq!(after(&rest, now + millis(20)), millis(200));
         // After the rest, a change is collected with the next ones only.
         assert_eq!(after(&rest, now + millis(500)), millis(500) + DEBOUNCE);
-        rest.after(millis(900), now + millis(500));
+        rest.after(millis(900), millis(0), now + millis(500));
         assert_eq!(after(&rest, now + millis(500)), millis(500) + MAX_REST);
+    }
+
+    #[test]
+    fn passes_that_take_little_are_rare_and_no_rest_follows_from_writes() {
+        let (now, millis) = (Instant::now(), Duration::from_millis);
+        let after = |passes: &[(u64, u64)]| {
+            let mut rest = Rest::default();
+            passes.iter().for_each(|(spent, writing)| rest.after(millis(*spent), millis(*writing), now));
+            rest.next(now) - now
+        };
+        let cases: [(&[(u64, u64)], Duration); 7] = [
+            (&[(1, 0)], DEBOUNCE),
+            (&[(4, 0)], millis(80)),
+            (&[(10, 0)], SHORT_REST),
+            (&[(40, 0)], millis(160)),
+            // Of ten fleets, one after another.
+            (&[(4, 0); 10], millis(160)),
+            // Writes to all clusters whose turn it is.
+            (&[(140, 100)], millis(160)),
+            (&[(100, 100)], DEBOUNCE),
+        ];
+        for (passes, expected) in cases {
+            assert_eq!(after(passes), expected, "{passes:?}");
+        }
     }
 
     #[tokio::test]

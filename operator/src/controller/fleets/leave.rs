@@ -61,13 +61,13 @@ pub fn unselected(children: &Children, selected: &Selected, profiles: &Profiles)
     let mut unselected = Unselected::default();
     let (mut staying, mut leaving) = (HashSet::new(), HashSet::new());
     for ((cluster, _), resource) in children.own.iter().filter(|(_, resource)| !resource.is_terminating()) {
-        match (selected.set.contains(cluster), profiles.contains_key(cluster)) {
-            (true, _) => staying.extend(installed_on(resource)),
-            (false, true) => {
-                leaving.extend(installed_on(resource));
-                unselected.leaving.insert(cluster.clone());
-            }
-            (false, false) => drop(unselected.vanished.insert(cluster.clone())),
+        if selected.set.contains(cluster) {
+            staying.extend(installed_on(resource));
+        } else if profiles.contains_key(cluster) {
+            leaving.extend(installed_on(resource));
+            unselected.leaving.insert(cluster.clone());
+        } else {
+            unselected.vanished.insert(cluster.clone());
         }
     }
     unselected.staying = staying.difference(&leaving).count();

@@ -126,7 +126,7 @@ pub async fn run(cx: Arc<Context>) {
             let state = states.entry(key.clone()).or_default();
             let reconciling = Box::pin(reconcile::reconcile(&cx, &store, fleet, &selections, state));
             let (reconciled, spent) = measured(AssertUnwindSafe(reconciling).catch_unwind()).await;
-            rest.after(spent, Instant::now());
+            rest.after(spent, std::mem::take(&mut state.writing), Instant::now());
             let next = reconciled.unwrap_or_else(|_| {
                 cx.metrics.fleet_panicked();
                 tracing::error!(namespace = key.0, name = key.1, "a reconcile panicked; restarting with empty state");

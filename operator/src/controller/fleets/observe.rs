@@ -212,6 +212,8 @@ impl Observation<'_> {
                 // It is not a resource of the fleet yet.
                 _ => (applied.content, applied.since, applied.outcome) = (0, jiff::Timestamp::UNIX_EPOCH, None),
             }
+            // That depends on all revisions, so it is computed again until the fleet has written it.
+            return applied;
         }
         let stored = Arc::clone(stored);
         cache.insert(key.clone(), ObservedChild { stored, record, wanted, components, applied: applied.clone() });

@@ -15,13 +15,14 @@ use serde_json::{Value, json};
 
 use super::clusters::Selections;
 use super::contents::Contents;
+use super::cost::measured;
 use super::duplicates::{Shared, shared};
 use super::gates::{self, Measuring, StageGates};
 use super::gather::{Gathered, gather};
 use super::observe::{Children, Observation};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, delete_obsolete, of, own_revisions, record, resolved, used};
+use super::revisions::{components, delete_obsolete, of, of_children, own_revisions, record, resolved, used};
 use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
@@ -108,8 +109,9 @@ async fn pass(
     known.insert(&update, &data);
     let cache = std::mem::take(&mut state.contents);
     let contents = Contents::new(known, &all_profiles, &versions, &cache);
+    let in_use = of_children(&children);
     let components =
-        components(&children, &contents.revisions, &used(&children, &update, [&stored_status.current_revision, &None]));
+        components(&children, &contents.revisions, &used(&in_use, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
     let unselected = leave::unselected(&children, &selected, &all_profiles);
     let observed = clusters.iter().chain(unselected.gone().map(|(cluster, _)| cluster));
@@ -172,7 +174,8 @@ async fn pass(
     let measuring = Measuring { fleet, children: &children, stages: &stage_gates, input: &input, decision: &decision };
     let (measured, next_gate) = measuring.advance(cx, &mut state.gates);
     measured.iter().for_each(|cluster| state.timers.suspend(cluster));
-    let written = apply::write_all(cx, &observation, &input, &decision, state).await;
+    let (written, spent) = measured(apply::write_all(cx, &observation, &input, &decision, state)).await;
+    state.writing = spent;
     let counting = &input.counting();
     let installed = Installed { children: &children, unselected: &unselected, counting, profiles: &all_profiles };
     let approved = |name: &str| approvals.contains_key(&(name.to_owned(), REMOVAL.to_owned()));
@@ -187,7 +190,7 @@ async fn pass(
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
     new.requested_by = requested_by(fleet, &stored_status, &new);
     new.installed = Some(leave::installations(&children));
-    let used: BTreeSet<&str> = used(&children, &update, [&new.current_revision, &new.previous_revision]);
+    let used: BTreeSet<&str> = used(&in_use, &update, [&new.current_revision, &new.previous_revision]);
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
     failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);
     let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);

@@ -15,11 +15,21 @@ use knative_operator_fleet::child;
 use knative_operator_fleet::revision::{self, Owner, RevisionData, Revisions};
 use knative_operator_fleet::versions::{self, VersionSources};
 
-/// Names of the revisions that are used.
-pub fn used<'a>(children: &'a Children, update: &'a str, rolled_out: [&'a Option<String>; 2]) -> BTreeSet<&'a str> {
+/// Names of the revisions that the resources have, or return to.
+pub fn of_children(children: &Children) -> BTreeSet<&str> {
     let names = [FLEET_REVISION, FLEET_PREVIOUS];
-    let of_children = children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name)));
-    of_children.chain([update]).chain(rolled_out.into_iter().flatten().map(String::as_str)).collect()
+    children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name))).collect()
+}
+
+/// Names of the revisions that are used: those of the resources, the update, and those that were
+/// rolled out.
+pub fn used<'a>(
+    of_children: &BTreeSet<&'a str>,
+    update: &'a str,
+    rolled_out: [&'a Option<String>; 2],
+) -> BTreeSet<&'a str> {
+    let others = [update].into_iter().chain(rolled_out.into_iter().flatten().map(String::as_str));
+    of_children.iter().copied().chain(others).collect()
 }
 
 /// The components that the fleet has installed, and those of the revisions `used` among `known`: a
@@ -91,7 +101,7 @@ pub fn unreadable(
         return None;
     }
     let KnativeFleetStatus { current_revision, update_revision, .. } = status;
-    let used = used(children, "", [current_revision, update_revision]);
+    let used = used(&of_children(children), "", [current_revision, update_revision]);
     let meta = &fleet.metadata;
     let own = store.unreadable_revisions.iter().filter(|((namespace, name), revision)| {
         let is_own = meta.namespace.as_ref() == Some(namespace) && revision.owner == meta.uid;
@@ -218,7 +228,7 @@ mod tests {
         let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
         let children = Children { own: [(key, resource)].into(), ..Children::default() };
         let all = |children: &Children, current: &Option<String>| {
-            components(children, &known, &used(children, "one", [current, &None])).len()
+            components(children, &known, &used(&of_children(children), "one", [current, &None])).len()
         };
         assert_eq!(all(&children, &Some("one".to_owned())), 2, "a cluster returns to it");
         assert_eq!(all(&Children::default(), &Some("both".to_owned())), 2, "new clusters get it");

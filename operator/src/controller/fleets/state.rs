@@ -112,6 +112,8 @@ pub struct FleetState {
     leaving: HashMap<ClusterProfileReference, SignedDuration>,
     /// Those that were not available since they left, and whose time is kept.
     waited: HashSet<ClusterProfileReference>,
+    /// Processor time of the writes of the last pass.
+    pub writing: Duration,
 }
 
 impl FleetState {
@@ -156,7 +158,9 @@ impl FleetState {
     /// Forgets others than `clusters` and `children`.
     pub fn forget_others(&mut self, clusters: &HashSet<ClusterProfileReference>, children: &Children) {
         self.timers.retain(|cluster| clusters.contains(cluster));
-        self.observed.retain(|key, _| children.own.contains_key(key));
+        // What was observed of a former resource is never taken for another one's.
+        let is_full = self.observed.len() > children.own.len();
+        self.observed.retain(|key, _| !is_full || children.own.contains_key(key));
         self.repairs.retain(|key| children.own.contains_key(key));
         self.unrecorded.retain(|key, _| children.own.contains_key(key));
     }
@@ -276,9 +280,8 @@ mod tests {
 
     /// A fleet, and the key of its resource.
     fn fleet() -> (KnativeFleet, ChildKey) {
-        let fleet = json!({
-            "metadata": {"name": "f", "namespace": "n", "uid": "7"}, "spec": {"placement": {"clusterSelector": {}}},
-        });
+        let meta = json!({"name": "f", "namespace": "n", "uid": "7"});
+        let fleet = json!({"metadata": meta, "spec": {"placement": {"clusterSelector": {}}}});
         let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
         (serde_json::from_value(fleet).unwrap(), (cluster, Component::Serving))
     }
