@@ -29,8 +29,8 @@ impl<C: Contents> Input<'_, C> {
             }
             _ => false,
         };
-        let is_ready = matches!(member.phase(self.update, self.contents), Phase::Ready(_));
+        let is_ready = || matches!(member.phase(self.update, self.contents), Phase::Ready(_));
         let min_ready = self.stages.settings()[member.stage].min_ready;
-        is_open && member.gone.is_none() && is_ready && member.elapsed.in_phase >= min_ready
+        is_open && member.gone.is_none() && member.elapsed.in_phase >= min_ready && is_ready()
     }
 }

@@ -21,7 +21,7 @@ pub fn number(count: usize) -> i32 {
 /// The stages after those of `old`.
 pub fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision: &Decision) -> Vec<StageStatus> {
     let is_same = old.update_revision.as_deref() == Some(input.update);
-    let mut stages = Vec::new();
+    let (mut stages, left) = (Vec::new(), left(input, decision));
     for (index, (settings, report)) in input.stages.settings().iter().zip(&decision.stages).enumerate() {
         // The last stage is for clusters that no other selects: without clusters, it is not shown.
         if report.clusters == 0 && !report.is_lost && settings.name == REST {
@@ -46,7 +46,7 @@ pub fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decis
             deferred: number(report.deferred),
             approved_by: approved_by(before.filter(|_| started), input, settings),
             waits_for: waits_for(input, index, report),
-            until: until(before.and_then(|stage| stage.until.as_deref()), input, index, decision),
+            until: until(before.and_then(|stage| stage.until.as_deref()), left[index], input.now),
             started_at: at(before.and_then(|stage| stage.started_at.as_ref()), started),
             finished_at: at(before.and_then(|stage| stage.finished_at.as_ref()), is_complete),
         });
@@ -93,12 +93,19 @@ fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageRepo
     })
 }
 
-/// When the first cluster of the stage `index` has been Ready for long enough, or has failed.
-/// `before` is the time that is stored. The time is rounded, so that a pass doesn't change it.
-fn until<C: Contents>(before: Option<&str>, input: &Input<'_, C>, index: usize, decision: &Decision) -> Option<String> {
-    let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
-    let left = own.filter_map(|(_, progress)| progress.wake()).min()?;
-    let at = input.now.saturating_add(left).unwrap_or(Timestamp::MAX);
+/// Time until the first cluster of each stage has been Ready for long enough, or has failed.
+fn left<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Option<SignedDuration>> {
+    let mut left = vec![None; input.stages.settings().len()];
+    for (member, progress) in input.members.iter().zip(&decision.progress) {
+        left[member.stage] = left[member.stage].into_iter().chain(progress.wake()).min();
+    }
+    left
+}
+
+/// When the time `left` is over, as of `now`. `before` is the time that is stored. The time is
+/// rounded, so that a pass doesn't change it.
+fn until(before: Option<&str>, left: Option<SignedDuration>, now: Timestamp) -> Option<String> {
+    let at = now.saturating_add(left?).unwrap_or(Timestamp::MAX);
     let stored = before.and_then(|before| before.parse::<Timestamp>().ok());
     let kept = stored.filter(|stored| (SignedDuration::ZERO..=ROUNDED).contains(&stored.duration_since(at)));
     Some(kept.unwrap_or_else(|| next_minute(at)).to_string())

@@ -42,9 +42,9 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Records a pass that ended at `now` and took the processor time `spent`, of which `writing` is
-    /// that of its writes. They are not repeated, and are as many as clusters whose turn it is: a
-    /// rest after them would make these wait, and save nothing.
+    /// Records a pass that ended at `now` and took the processor time `spent`, of which `writing`
+    /// is that of its writes. They are as many as clusters whose turn it is, so a rest after them
+    /// would save nothing.
     pub fn after(&mut self, spent: Duration, writing: Duration, now: Instant) {
         let spent = spent.saturating_sub(writing);
         let start = self.until.map_or(now, |until| until.max(now));

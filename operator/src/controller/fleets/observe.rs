@@ -212,7 +212,7 @@ impl Observation<'_> {
                 // It is not a resource of the fleet yet.
                 _ => (applied.content, applied.since, applied.outcome) = (0, jiff::Timestamp::UNIX_EPOCH, None),
             }
-            // That depends on all revisions, so it is computed again until the fleet has written it.
+            // It depends on all revisions, and is not kept.
             return applied;
         }
         let stored = Arc::clone(stored);
@@ -254,6 +254,10 @@ impl Observation<'_> {
         Some(manifest((namespace, name, self.owner), &child, &key.0, key.1, &template, record))
     }
 }
+
+#[cfg(test)]
+#[path = "cached_tests.rs"]
+mod cached_tests;
 
 #[cfg(test)]
 mod tests {
