@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use super::clusters::Selections;
 use super::contents::Contents;
-use super::cost::measured;
 use super::duplicates::{Shared, shared};
 use super::gates::{self, Measuring, StageGates};
 use super::gather::{Gathered, gather};
@@ -26,7 +25,7 @@ use super::revisions::{components, delete_obsolete, of, of_children, own_revisio
 use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
-use super::{apply, leave, withheld};
+use super::{apply, cost, leave, withheld};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use knative_operator_fleet::absence::Gone;
@@ -174,7 +173,7 @@ async fn pass(
     let measuring = Measuring { fleet, children: &children, stages: &stage_gates, input: &input, decision: &decision };
     let (measured, next_gate) = measuring.advance(cx, &mut state.gates);
     measured.iter().for_each(|cluster| state.timers.suspend(cluster));
-    let (written, spent) = measured(apply::write_all(cx, &observation, &input, &decision, state)).await;
+    let (written, spent) = cost::measured(apply::write_all(cx, &observation, &input, &decision, state)).await;
     state.writing = spent;
     let counting = &input.counting();
     let installed = Installed { children: &children, unselected: &unselected, counting, profiles: &all_profiles };
