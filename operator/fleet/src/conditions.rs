@@ -92,7 +92,7 @@ pub fn wait(report: &StageReport) -> Option<String> {
     let later = "later stages wait until a cluster of this stage is updated";
     match report {
         StageReport { unrecorded: Some(why), .. } => Some(format!(
-            "the stage waits until the success of its clusters is recorded, which the API server refuses: {}",
+            "the stage waits until what came of the update of its clusters is recorded, which the API server refuses: {}",
             clip(why, MAX_CLUSTER_MESSAGE)
         )),
         report if report.is_lost => Some(format!(
