@@ -265,7 +265,10 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
              once those whose grace period is over"
         ),
     };
-    ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}"))
+    let until = leavers.decision.until;
+    let others = until.map(|until| format!("; others, which may leave, are removed at {until} or later"));
+    let others = others.unwrap_or_default();
+    ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}{others}"))
 }
 
 /// The first ones of `clusters`, and the number of the others.
