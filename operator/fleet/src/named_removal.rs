@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 const NAME_DIGEST: usize = 16;
 /// Maximum number of times at which others left after those of an approval that is not used yet:
 /// the work for a name grows with the number of clusters.
-const MAX_LATER: usize = 16;
+pub const MAX_LATER: usize = 16;
 
 /// Clusters that leave, at recorded times.
 #[derive(Debug)]
