@@ -131,6 +131,10 @@ fn cluster_that_leaves_later_takes_no_approval() {
     let decision = case.decide(name.as_deref());
     let other = decision.blocked.clone().unwrap().name;
     assert!(other.is_some() && other != name && decision.remove.is_empty(), "{decision:?}");
+    // The status has the time of the four as well.
+    let left: Vec<_> = case.leaving.keys().collect();
+    let removable = Leavers { clusters: &left, decision: &decision }.removable();
+    assert_eq!(removable, left[..4]);
     assert_eq!(decision.blocked, fifth(other.clone()));
     // Without the approval, all five need one.
     assert_eq!(case.decide(other.as_deref()).blocked.unwrap().clusters.len(), 5);

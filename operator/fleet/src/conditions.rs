@@ -182,11 +182,12 @@ fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, waiting
 
 fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> State {
     let type_ = "RemovalPending";
-    let is_pending = !leavers.clusters.is_empty() && leavers.decision.blocked.is_none();
-    if !is_pending {
+    let (removable, protected) = (leavers.removable(), &leavers.decision.protected);
+    // Others may have an approval, or be within the limit.
+    let are_all_blocked = leavers.decision.blocked.is_some() && removable.is_empty();
+    if leavers.clusters.is_empty() || are_all_blocked {
         return (type_, false, "NotPending", String::new());
     }
-    let (removable, protected) = (leavers.removable(), &leavers.decision.protected);
     let stay = stay(leavers);
     let counting = &leavers.decision.counting;
     if removable.is_empty() && stay.is_empty() {
@@ -265,10 +266,7 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
              once those whose grace period is over"
         ),
     };
-    let until = leavers.decision.until;
-    let others = until.map(|until| format!("; others, which may leave, are removed at {until} or later"));
-    let others = others.unwrap_or_default();
-    ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}{others}"))
+    ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}"))
 }
 
 /// The first ones of `clusters`, and the number of the others.

@@ -101,7 +101,7 @@ impl<C: Contents> Input<'_, C> {
     pub fn is_unstored(&self, member: &Member, progress: &Progress) -> bool {
         let is_open = match progress {
             Progress::Updated => member.applied().any(|applied| applied.outcome != Some(Outcome::Succeeded)),
-            progress => matches!(progress, Progress::Failed(..)),
+            progress => matches!(progress, Progress::Failed(..)) && !progress.is_refused(),
         };
         is_open && !self.records_of(member, progress, || false).is_empty()
     }

@@ -161,10 +161,12 @@ pub struct Leavers<'a> {
 }
 
 impl<'a> Leavers<'a> {
-    /// The clusters that wait for nothing.
+    /// The clusters that wait for nothing, nor for an approval.
     pub fn removable(&self) -> Vec<&'a ClusterProfileReference> {
+        let blocked = self.decision.blocked.as_ref();
+        let is_blocked = |cluster: &ClusterProfileReference| blocked.is_some_and(|all| all.clusters.contains(cluster));
         let all = self.clusters.iter().copied();
-        all.filter(|cluster| !self.decision.waits(cluster)).collect()
+        all.filter(|cluster| !self.decision.waits(cluster) && !is_blocked(cluster)).collect()
     }
 }
 
