@@ -225,6 +225,8 @@ mod tests {
         assert_eq!(decision.stages[0].state, StageState::Progressing);
         // The API server refuses it.
         let before = world.status_after(&KnativeFleetStatus::default());
+        let waits = before.stages[0].waits_for.as_deref().unwrap_or_default();
+        assert_eq!(waits, "clusters: 0 are being updated, 1 failed, which is recorded now, 0 have not begun");
         world.members[0].unrecorded = Some("a policy refuses it".to_owned());
         let status = world.status_after(&before);
         let waits = status.stages[0].waits_for.as_deref().unwrap_or_default();
