@@ -210,8 +210,8 @@ impl World {
         assert!(all == 0 || proven > 0, "the next stage was begun before any cluster of stage {stage} was updated");
     }
 
-    /// "What comes of an update is recorded in the resources before the next stage starts": no later
-    /// stage begins, and no rollout is complete, with the decision that records it.
+    /// "What comes of an update is recorded in the resources before the next stage starts": no
+    /// later stage begins, and no rollout is complete, with the decision that records it.
     fn check_stored(&self, decision: &Decision, begun: &[usize]) {
         let observed = self.observed();
         let stage = |index: &usize| {

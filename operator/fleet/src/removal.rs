@@ -8,8 +8,8 @@
 //! after it. A cluster that counts in a rollout, is protected from deletion, or is not available
 //! waits: it leaves when that ends, and not together with others that were removed before. But an
 //! approval is for exactly the clusters that it names: neither an outage of some of them nor others
-//! that leave later take it from them ([`super::named_removal`]). Those that were not available are
-//! observed again when they are.
+//! that leave later take it from them (`named_removal`). Those that were not available are observed
+//! again when they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 

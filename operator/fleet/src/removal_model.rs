@@ -215,8 +215,8 @@ impl Fleet {
         blocked.and_then(|(name, clusters)| Some((name?, clusters)))
     }
 
-    /// "An approval is for exactly the clusters that it names: neither an outage of some of them nor
-    /// others that leave later take it from them." `blocked` need an approval now.
+    /// "An approval is for exactly the clusters that it names: neither an outage of some of them
+    /// nor others that leave later take it from them." `blocked` need an approval now.
     fn check_approvals(&self, blocked: &[usize]) {
         let departure = |index: usize| (index, self.clusters[index].times);
         let owed = blocked.iter().find(|index| self.owed.contains(&departure(**index)));

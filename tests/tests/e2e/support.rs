@@ -169,8 +169,8 @@ pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Val
     Ok(())
 }
 
-/// Makes the cluster's policy `policy` refuse objects for which `expression` is not true, of the kind
-/// with a group, version and plural, once it takes effect.
+/// Makes the cluster's policy `policy` refuse objects for which `expression` is not true, of the
+/// kind with a group, version and plural, once it takes effect.
 pub async fn admit(
     cluster: &Cluster,
     policy: &str,
