@@ -1,6 +1,6 @@
 //! A cluster that can't be updated holds its stage, until a person lets the rollout skip it, and is
 //! updated when it is tried again. Clusters begin in the order of a label, and soak. A failure that
-//! the API server refuses to record is told.
+//! the API server refuses to record is reported.
 
 use std::time::{Duration, Instant};
 
@@ -78,15 +78,15 @@ fn cluster_that_failed_is_skipped_and_tried_again() {
         let unrecorded = "no-failures";
         forbid_failures(&hub, unrecorded).await?;
         apply(&hub, &staged(&json!({"defaults": {"revision-timeout-seconds": "30"}}))).await?;
-        // A failure that the API server refuses to record is told, and one all the same.
-        let is_told = |status: &KnativeFleetStatus| attention(status, "b", "OutcomeNotStored", unrecorded);
-        let told = status(&hub, "not recorded", is_told).await?;
-        assert_eq!((told.stages[0].state, told.failed), (StageState::Paused, 1), "{told:?}");
+        // A failure that the API server refuses to record is reported, and one all the same.
+        let is_reported = |status: &KnativeFleetStatus| attention(status, "b", "OutcomeNotStored", unrecorded);
+        let reported = status(&hub, "not recorded", is_reported).await?;
+        assert_eq!((reported.stages[0].state, reported.failed), (StageState::Paused, 1), "{reported:?}");
         has_event(&hub, PLACE, "OutcomeNotStored", &format!("{FLEET}/b")).await?;
         for kind in POLICY {
             hub.kubectl(&["delete", kind, unrecorded], "").await?;
         }
-        let stopped = status(&hub, "stopped", |status| status.failed == 1 && !is_told(status)).await?;
+        let stopped = status(&hub, "stopped", |status| status.failed == 1 && !is_reported(status)).await?;
         assert_eq!((stopped.stages[0].state, changed(&hub).await?), (StageState::Paused, vec!["b".to_owned()]));
 
         let fleet_command = async |verb: &str| {
