@@ -51,6 +51,11 @@ impl Case {
 
     /// Decides, if the removal called `approved` is approved.
     fn decide(&self, approved: Option<&str>) -> RemovalDecision {
+        self.decide_by(approved.as_slice())
+    }
+
+    /// Decides, if the removals called `approved` are approved.
+    fn decide_by(&self, approved: &[&str]) -> RemovalDecision {
         let input = RemovalInput {
             leaving: &self.leaving,
             counting: &BTreeSet::new(),
@@ -63,7 +68,7 @@ impl Case {
             elapsed: SignedDuration::ZERO,
             now: self.now,
         };
-        input.decide(|name| Some(name) == approved)
+        input.decide(|name| approved.contains(&name))
     }
 
     /// The name of the removal that is blocked.
@@ -82,6 +87,88 @@ fn approval_to_keep_installations_is_none_to_uninstall_them() {
     assert!(case.decide(keep.as_deref()).blocked.is_none());
     case.policy = RemovalPolicy::Delete;
     assert_eq!(case.decide(keep.as_deref()).blocked.unwrap().name, uninstall);
+}
+
+#[test]
+fn removal_that_keeps_installations_allows_to_uninstall_none() {
+    // The grace period of the second one is not over.
+    let mut case = Case::new(2, 0);
+    case.policy = RemovalPolicy::Orphan;
+    let half = at(0) + SignedDuration::from_mins(30);
+    case.set(1, |_| left(half, at(1)));
+    let name = case.name();
+    let decision = case.decide(name.as_deref());
+    assert_eq!((decision.remove, decision.record.orphans), (BTreeSet::from([cluster(0)]), true));
+    case.leaving.retain(|one, _| *one == cluster(1));
+    (case.now, case.staying) = (at(2), 9);
+    case.set(1, |_| left(half, at(2)));
+    for (policy, expected) in [(RemovalPolicy::Orphan, 1), (RemovalPolicy::Delete, 0)] {
+        (case.policy, case.record) = (policy, of_policy(decision.record.clone(), policy));
+        let decision = case.decide(name.as_deref());
+        assert_eq!((decision.remove.len(), decision.blocked.is_none()), (expected, expected == 1), "{policy:?}");
+    }
+    // What was allowed to uninstall is allowed afterwards.
+    let record = RemovalStatus { orphans: false, ..decision.record };
+    assert_eq!(of_policy(of_policy(record.clone(), RemovalPolicy::Orphan), RemovalPolicy::Delete), record);
+}
+
+#[test]
+fn cluster_that_leaves_later_takes_no_approval() {
+    // The removal of four is approved before their grace period is over. Then a fifth one leaves.
+    let mut case = Case::new(4, 0);
+    let half = at(0) + SignedDuration::from_mins(30);
+    let observe = |case: &mut Case, now: Timestamp| {
+        case.now = now;
+        case.leaving.values_mut().for_each(|one| one.observed = now.duration_since(one.since.unwrap_or(now)));
+    };
+    observe(&mut case, half);
+    let name = case.name();
+    case.leaving.insert(cluster(7), Leaving { is_installed: true, ..Leaving::default() });
+    let fifth = |name: Option<String>| Some(Blocked { name, clusters: BTreeSet::from([cluster(7)]), limit: 0 });
+    let decision = case.decide(name.as_deref());
+    assert_eq!((decision.blocked, decision.since, decision.until), (fifth(None), Some(half), Some(at(1))));
+    case.set(7, |one| Leaving { since: Some(half), ..one.clone() });
+    let decision = case.decide(name.as_deref());
+    let other = decision.blocked.clone().unwrap().name;
+    assert!(other.is_some() && other != name && decision.remove.is_empty(), "{decision:?}");
+    // The status has the time of the four as well.
+    let left: Vec<_> = case.leaving.keys().collect();
+    let removable = Leavers { clusters: &left, decision: &decision }.removable();
+    assert_eq!(removable, left[..4]);
+    assert_eq!(decision.blocked, fifth(other.clone()));
+    // Without the approval, all five need one.
+    assert_eq!(case.decide(other.as_deref()).blocked.unwrap().clusters.len(), 5);
+    // The four are removed, the fifth one is not.
+    observe(&mut case, at(1));
+    let decision = case.decide(name.as_deref());
+    assert_eq!(
+        (decision.remove, decision.blocked),
+        ((0..4).map(cluster).collect::<BTreeSet<_>>(), fifth(other.clone()))
+    );
+    assert_eq!((decision.record.recent[0].clusters, decision.record.allowed_until), (4, Some(at(0).to_string())));
+    // It has an approval of its own, before or after the first one was used.
+    let both: Vec<&str> = name.iter().chain(&other).map(String::as_str).collect();
+    observe(&mut case, at(2));
+    let decision = case.decide_by(&both);
+    assert_eq!((decision.remove.len(), decision.blocked, decision.record.recent[0].clusters), (5, None, 5));
+    observe(&mut case, at(1));
+    case.record = case.decide(name.as_deref()).record;
+    case.leaving.retain(|one, _| *one == cluster(7));
+    observe(&mut case, at(2));
+    assert_eq!((case.name(), case.decide(other.as_deref()).remove.len()), (other, 1));
+}
+
+#[test]
+fn work_for_an_approval_that_is_not_used_is_bounded() {
+    for (others, expected) in [(15, 15), (16, 18)] {
+        let mut case = Case::new(2, 0);
+        case.now = at(0);
+        let name = case.name();
+        let later = |number: usize| at(0) + SignedDuration::from_secs(i64::try_from(number).unwrap());
+        case.now = later(others);
+        case.leaving.extend((1..=others).map(|number| (cluster(10 + number), left(later(number), later(others)))));
+        assert_eq!(case.decide(name.as_deref()).blocked.unwrap().clusters.len(), expected);
+    }
 }
 
 #[test]

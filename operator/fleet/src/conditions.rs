@@ -92,7 +92,7 @@ pub fn wait(report: &StageReport) -> Option<String> {
     let later = "later stages wait until a cluster of this stage is updated";
     match report {
         StageReport { unrecorded: Some(why), .. } => Some(format!(
-            "the stage waits until the success of its clusters is recorded, which the API server refuses: {}",
+            "the stage waits until what came of the update of its clusters is recorded, which the API server refuses: {}",
             clip(why, MAX_CLUSTER_MESSAGE)
         )),
         report if report.is_lost => Some(format!(
@@ -182,11 +182,12 @@ fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, waiting
 
 fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> State {
     let type_ = "RemovalPending";
-    let is_pending = !leavers.clusters.is_empty() && leavers.decision.blocked.is_none();
-    if !is_pending {
+    let (removable, protected) = (leavers.removable(), &leavers.decision.protected);
+    // Others may have an approval, or be within the limit.
+    let are_all_blocked = leavers.decision.blocked.is_some() && removable.is_empty();
+    if leavers.clusters.is_empty() || are_all_blocked {
         return (type_, false, "NotPending", String::new());
     }
-    let (removable, protected) = (leavers.removable(), &leavers.decision.protected);
     let stay = stay(leavers);
     let counting = &leavers.decision.counting;
     if removable.is_empty() && stay.is_empty() {

@@ -63,17 +63,19 @@ impl<C: Contents> Input<'_, C> {
                 }
                 // A former failure counts no longer, and no later stage starts before its end.
                 Progress::Soaking(_) => report.soaking += 1,
-                Progress::Updated if self.is_unstored(member) => {
+                Progress::Updated if self.is_unstored(member, progress) => {
                     report.soaking += 1;
-                    if let Some(why) = &member.unrecorded {
-                        report.unrecorded.get_or_insert_with(|| format!("{}: {why}", member.cluster));
-                    }
+                    report.note_unrecorded(member);
                 }
                 Progress::Updated => report.updated += 1,
                 Progress::Failed(..) => {
                     report.failed += 1;
                     // One that is gone stops the stage, but has nothing to return from.
                     report.broken += usize::from(!progress.is_refused() && member.gone.is_none());
+                    if self.is_unstored(member, progress) {
+                        report.unstored += 1;
+                        report.note_unrecorded(member);
+                    }
                 }
                 Progress::Waiting(..) => report.waiting += 1,
                 Progress::Conflict(_) => {}

@@ -92,7 +92,9 @@ pub struct StageReport {
     pub pending: usize,
     /// Number of clusters about which nothing is known: the stage waits for them.
     pub waiting: usize,
-    /// The first cluster whose success the API server refuses to record, and why.
+    /// Number of clusters that failed, and whose failure is not stored yet.
+    pub unstored: usize,
+    /// The first cluster of whose update the API server refuses to record what came, and why.
     pub unrecorded: Option<String>,
     /// Whether it lost all its clusters during the rollout.
     pub is_lost: bool,
@@ -108,6 +110,13 @@ impl StageReport {
     /// Whether more clusters failed than a stage with `settings` allows.
     pub fn has_too_many(&self, settings: &StageSettings) -> bool {
         self.failed > settings.failures(self.clusters)
+    }
+
+    /// Notes that the API server refuses to record what came of the update of `member`, if it does.
+    pub fn note_unrecorded(&mut self, member: &Member) {
+        if let Some(why) = &member.unrecorded {
+            self.unrecorded.get_or_insert_with(|| format!("{}: {why}", member.cluster));
+        }
     }
 
     /// Whether it waits for clusters.

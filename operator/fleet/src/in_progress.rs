@@ -62,30 +62,32 @@ impl<C: Contents> Input<'_, C> {
 
     /// Writes that record the outcome of updates.
     pub fn records(&self, decision: &Decision) -> Vec<Write> {
-        let mut writes = Vec::new();
         let all = self.members.iter().zip(&decision.progress);
-        let present = all.filter(|(member, _)| member.gone.is_none() && !member.is_skipped);
-        for (member, progress) in present {
-            if let Some(revision) = member.other_in_progress(self.update, self.current, self.contents) {
-                let outcome = self
-                    .other_outcome(member, revision)
-                    .filter(|_| revision != self.update && member.has_content(revision, self.contents));
-                writes.extend(outcome.iter().flat_map(|outcome| member.records(revision, outcome)));
-                continue;
-            }
-            let outcome = match progress {
-                Progress::Updated => Outcome::Succeeded,
-                Progress::Failed(..) if self.has_recovered(member, decision) => Outcome::Succeeded,
-                Progress::Failed(reason, _) if !progress.is_refused() => {
-                    Outcome::Failed { generation: self.generation, reason: reason.clone() }
-                }
-                _ => continue,
-            };
-            if self.is_recording(member) {
-                writes.extend(member.records(self.update, &outcome));
-            }
+        all.flat_map(|(member, progress)| self.records_of(member, progress, || self.has_recovered(member, decision)))
+            .collect()
+    }
+
+    /// Writes that record what came of the update of `member`, whose progress is `progress`, or of
+    /// another one; none if that is not known yet, or stored.
+    fn records_of(&self, member: &Member, progress: &Progress, has_recovered: impl FnOnce() -> bool) -> Vec<Write> {
+        if member.gone.is_some() || member.is_skipped {
+            return Vec::new();
         }
-        writes
+        if let Some(revision) = member.other_in_progress(self.update, self.current, self.contents) {
+            let outcome = self
+                .other_outcome(member, revision)
+                .filter(|_| revision != self.update && member.has_content(revision, self.contents));
+            return outcome.map(|outcome| member.records(revision, &outcome)).unwrap_or_default();
+        }
+        let outcome = match progress {
+            Progress::Updated => Outcome::Succeeded,
+            Progress::Failed(..) if has_recovered() => Outcome::Succeeded,
+            Progress::Failed(reason, _) if !progress.is_refused() => {
+                Outcome::Failed { generation: self.generation, reason: reason.clone() }
+            }
+            _ => return Vec::new(),
+        };
+        if self.is_recording(member) { member.records(self.update, &outcome) } else { Vec::new() }
     }
 
     /// Whether what comes of the update is recorded for `member`. An earlier version did not.
@@ -93,12 +95,22 @@ impl<C: Contents> Input<'_, C> {
         self.is_rolling_out() || member.is_recorded()
     }
 
-    /// Whether the success of `member`, which is updated, is still to be recorded. Its stage is not
-    /// complete before, nor is the rollout: a process that continues doesn't know the success, and
-    /// observes the cluster again.
-    pub fn is_unstored(&self, member: &Member) -> bool {
-        let is_present = member.gone.is_none() && !member.is_skipped;
-        is_present && self.is_recording(member) && !member.records(self.update, &Outcome::Succeeded).is_empty()
+    /// Whether what came of the update of `member`, whose progress is `progress`, is still to be
+    /// recorded. Its stage is not complete before, nor is the rollout: a process that continues
+    /// knows neither the success nor the failure, and observes the cluster again.
+    pub fn is_unstored(&self, member: &Member, progress: &Progress) -> bool {
+        let is_open = match progress {
+            Progress::Updated => member.applied().any(|applied| applied.outcome != Some(Outcome::Succeeded)),
+            progress => matches!(progress, Progress::Failed(..)) && !progress.is_refused(),
+        };
+        is_open && !self.records_of(member, progress, || false).is_empty()
+    }
+
+    /// Why the API server refuses to record what came of an update of `member`.
+    pub fn refused_record<'m>(&self, member: &'m Member, progress: &Progress, decision: &Decision) -> Option<&'m str> {
+        let why = member.unrecorded.as_deref()?;
+        let writes = self.records_of(member, progress, || self.has_recovered(member, decision));
+        (!writes.is_empty()).then_some(why)
     }
 
     /// What came of the update of `member` to `revision`, if that is known.
@@ -133,7 +145,7 @@ impl<C: Contents> Input<'_, C> {
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure};
+    use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure, StageState};
 
     use super::*;
     use crate::adversary::Action;
@@ -196,6 +208,60 @@ mod tests {
         world.settle();
         let status = world.status_after(&status);
         assert_eq!((status.attention.len(), status.stages[0].waits_for.as_deref()), (0, None));
+    }
+
+    #[test]
+    fn no_stage_follows_from_a_failure_that_is_not_stored() {
+        // One cluster of the stage may fail, and the other one shows that the revision works.
+        let mut world = World::new(&[(2, 1, 0, false), (1, 0, 0, false)], &[0, 0, 1], OnFailure::Pause);
+        world.settle();
+        world.act(&Action::Break(0, true));
+        pass(&mut world, 1);
+        world.tick(DEADLINE);
+        let decision = world.decide();
+        assert!(matches!(decision.progress[0], Progress::Failed(..)), "{decision:?}");
+        let is_record = |write: &Write| matches!(write.change, Change::Record(Outcome::Failed { .. }));
+        assert!(!decision.writes.is_empty() && decision.writes.iter().all(is_record), "{decision:?}");
+        assert_eq!(decision.stages[0].state, StageState::Progressing);
+        // The API server refuses it.
+        let before = world.status_after(&KnativeFleetStatus::default());
+        let waits = before.stages[0].waits_for.as_deref().unwrap_or_default();
+        assert_eq!(waits, "clusters: 0 are being updated, 1 failed, which is recorded now, 0 have not begun");
+        world.members[0].unrecorded = Some("a policy refuses it".to_owned());
+        let status = world.status_after(&before);
+        let waits = status.stages[0].waits_for.as_deref().unwrap_or_default();
+        assert!(waits.ends_with(": a policy refuses it"), "{waits}");
+        let entry = &status.attention[0];
+        assert_eq!((entry.cluster.name.as_str(), entry.reason.as_str()), ("0", NOT_STORED));
+        assert!(
+            entry.message.contains("it failed with ") && entry.message.contains("a policy refuses it"),
+            "{entry:?}"
+        );
+        assert!(transitions(&before, &status).iter().any(|event| event.reason == NOT_STORED && event.is_warning));
+        assert!(!is_started(&world, 2));
+        // Once it is stored, the next stage begins.
+        world.settle();
+        assert!(is_started(&world, 2));
+        assert_ne!(world.status_after(&status).attention[0].reason, NOT_STORED);
+    }
+
+    #[test]
+    fn refused_record_of_a_return_is_reported() {
+        let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
+        world.settle();
+        pass(&mut world, 1);
+        world.act(&Action::Edit("d"));
+        world.settle();
+        world.act(&Action::Break(0, true));
+        world.settle();
+        // It fails, and again after its return.
+        pass(&mut world, DEADLINE);
+        world.tick(DEADLINE);
+        let decision = world.decide();
+        assert!(matches!(decision.writes[0].change, Change::Record(Outcome::Failed { .. })), "{decision:?}");
+        world.members[0].unrecorded = Some("a policy refuses it".to_owned());
+        let status = world.status_after(&KnativeFleetStatus::default());
+        assert_eq!(status.attention[0].reason, NOT_STORED, "{:?}", status.attention);
     }
 
     #[test]

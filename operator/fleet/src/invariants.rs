@@ -210,8 +210,8 @@ impl World {
         assert!(all == 0 || proven > 0, "the next stage was begun before any cluster of stage {stage} was updated");
     }
 
-    /// "An operator that is killed forgets no success": no later stage begins, and no rollout is
-    /// complete, with the decision that records it.
+    /// "What comes of an update is recorded in the resources before the next stage starts": no
+    /// later stage begins, and no rollout is complete, with the decision that records it.
     fn check_stored(&self, decision: &Decision, begun: &[usize]) {
         let observed = self.observed();
         let stage = |index: &usize| {
@@ -219,14 +219,18 @@ impl World {
             member.map(|member| member.stage)
         };
         for (member, progress) in observed.iter().zip(&decision.progress) {
-            let records = decision
-                .writes
-                .iter()
-                .any(|write| write.cluster == member.cluster && write.change == Change::Record(Outcome::Succeeded));
+            let records = decision.writes.iter().any(|write| {
+                let is_outcome = match (progress, &write.change) {
+                    (Progress::Updated, Change::Record(outcome)) => *outcome == Outcome::Succeeded,
+                    (Progress::Failed(..), Change::Record(outcome)) => matches!(outcome, Outcome::Failed { .. }),
+                    _ => false,
+                };
+                write.cluster == member.cluster && is_outcome
+            });
             let follows = decision.is_complete || begun.iter().any(|index| stage(index) > Some(member.stage));
             assert!(
-                *progress != Progress::Updated || !records || !follows,
-                "something follows from the success of {:?}, which is not stored",
+                !records || !follows,
+                "something follows from what came of the update of {:?}, which is not stored",
                 member.cluster
             );
         }

@@ -49,6 +49,7 @@ pub mod member;
 mod missed_turns;
 #[cfg(test)]
 mod model;
+mod named_removal;
 mod next_writes;
 pub mod outcome;
 pub mod plan;

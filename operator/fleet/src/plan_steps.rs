@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::child;
 use super::plan::{Change, DEFERRED, PlannedChange, is_owned};
-use super::removal::{GRACE_PERIOD, Leaving, RemovalInput};
+use super::removal::{GRACE_PERIOD, Leaving, RemovalInput, of_policy};
 
 /// A stage in which something changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -164,7 +164,7 @@ pub fn removal<'p>(
         grace: SignedDuration::from_secs(grace),
         policy: settings.policy,
         is_paused: fleet.spec.rollout.paused,
-        record: &status.removals.clone().unwrap_or_default(),
+        record: &of_policy(status.removals.clone().unwrap_or_default(), settings.policy),
         elapsed: SignedDuration::ZERO,
         now,
     };

@@ -15,7 +15,7 @@ use super::timer::Phase;
 pub const HUB_FAULT: &str = "HubFault";
 /// Reason of a cluster that a person lets the rollout skip.
 pub const SKIPPED: &str = "Skipped";
-/// Reason of a cluster whose success the API server refuses to record.
+/// Reason of a cluster of whose update the API server refuses to record what came.
 pub const NOT_STORED: &str = "OutcomeNotStored";
 /// Reason of a cluster with a refused write.
 const REFUSED: &str = "Refused";

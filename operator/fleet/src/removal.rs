@@ -7,8 +7,9 @@
 //! is, or an approved set; while the rollout is paused, none, and the observation starts again
 //! after it. A cluster that counts in a rollout, is protected from deletion, or is not available
 //! waits: it leaves when that ends, and not together with others that were removed before. But an
-//! approval is for exactly the clusters that it names: an outage of some of them takes it neither
-//! from them nor from the others. Those are observed again when they are available.
+//! approval is for exactly the clusters that it names: neither an outage of some of them nor others
+//! that leave later take it from them (`named_removal`). Those that were not available are observed
+//! again when they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,12 +20,10 @@ use knative_operator_shared::api::fleet::{ApprovedRemoval, RemovalPolicy, Remova
 use knative_operator_shared::fleet::deletion::MAX_AT_ONCE;
 use knative_operator_shared::fleet::stage::limit;
 use knative_operator_shared::time::{next_minute, truncate};
-use sha2::{Digest, Sha256};
 
 use super::budget;
+use super::named_removal::Named;
 
-/// Length of the name of a removal, in bytes.
-const NAME_DIGEST: usize = 16;
 /// Nanoseconds between a removal and the next one that fit into a second.
 const MAX_BEHIND: i64 = 999_999_999;
 /// Grace period, by default.
@@ -162,10 +161,12 @@ pub struct Leavers<'a> {
 }
 
 impl<'a> Leavers<'a> {
-    /// The clusters that wait for nothing.
+    /// The clusters that wait for nothing, nor for an approval.
     pub fn removable(&self) -> Vec<&'a ClusterProfileReference> {
+        let blocked = self.decision.blocked.as_ref();
+        let is_blocked = |cluster: &ClusterProfileReference| blocked.is_some_and(|all| all.clusters.contains(cluster));
         let all = self.clusters.iter().copied();
-        all.filter(|cluster| !self.decision.waits(cluster)).collect()
+        all.filter(|cluster| !self.decision.waits(cluster) && !is_blocked(cluster)).collect()
     }
 }
 
@@ -192,6 +193,15 @@ fn allowed_until(record: &RemovalStatus) -> Option<Timestamp> {
 /// The earliest time of another removal than those in `record`.
 fn next(record: &RemovalStatus) -> Option<Timestamp> {
     allowed_until(record).map(|time| time.saturating_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX))
+}
+
+/// What of `record` counts for removals by `policy`: those that were allowed to keep installations
+/// are not allowed to uninstall them.
+pub fn of_policy(record: RemovalStatus, policy: RemovalPolicy) -> RemovalStatus {
+    if record.orphans && policy == RemovalPolicy::Delete {
+        return RemovalStatus { recent: record.recent, ..RemovalStatus::default() };
+    }
+    record
 }
 
 /// The time since which a cluster leaves, as `text` records it. One that is later than the operator
@@ -248,24 +258,30 @@ impl RemovalInput<'_> {
         let used = budget::count(&recent);
         let limit = self.limit(used, allowed);
         let is_within = rest.len() + used <= limit;
-        // It follows from the times.
-        let name = named.values().all(|leaving| leaving.since.is_some()).then(|| name(&named, self.policy));
-        let is_approved = name.as_deref().is_some_and(is_approved);
-        let is_blocked = !rest.is_empty() && !is_within && !is_approved;
+        let names = Named::new(named.iter().map(|(cluster, one)| (*cluster, one.since)), self.policy);
+        let approved_until = names.approved_until(is_approved);
+        let is_approved = |one: &Leaving| one.is_allowed(approved_until);
+        let is_blocked = !is_within && rest.values().any(|one| !is_approved(one));
         let approved = approved_periods(self.record);
         let is_kept = |one: &Leaving| {
-            let is_open = one.since.is_some() && (is_blocked || is_approved);
+            let is_open = one.since.is_some() && is_blocked || is_approved(one);
             if one.is_allowed(allowed) { one.is_in(&approved) } else { is_open }
         };
         let kept = unavailable.into_iter().filter(|(_, one)| is_kept(one));
         decision.kept = kept.map(|(cluster, _)| cluster.clone()).collect();
         if is_blocked {
-            decision.blocked = Some(Blocked { name, clusters: named.keys().copied().cloned().collect(), limit });
+            let others = named.iter().filter(|(_, one)| !is_approved(one));
+            let (clusters, times): (BTreeSet<_>, Vec<_>) =
+                others.map(|(cluster, one)| ((*cluster).clone(), one.since)).unzip();
+            let times: Option<Vec<Timestamp>> = times.into_iter().collect();
+            let latest = times.and_then(|times| times.into_iter().max());
+            let name = latest.map(|latest| names.name(approved_until, latest));
+            decision.blocked = Some(Blocked { name, clusters, limit });
             decision.wake = decision.wake.into_iter().chain(budget::left(&recent)).min();
         }
         let mut started = Vec::new();
         for (cluster, leaving) in leaving {
-            if decision.blocked.is_some() && !leaving.is_allowed(allowed) {
+            if is_blocked && !leaving.is_allowed(allowed) && !is_approved(leaving) {
                 continue;
             }
             let Some(since) = leaving.since else { continue };
@@ -279,18 +295,19 @@ impl RemovalInput<'_> {
             }
         }
         if let Some(newest) = started.iter().max().copied() {
-            // All that are named are approved, also those that are not available, or whose grace
-            // period is not over. Otherwise, those that left earlier are allowed with it.
-            let all = if is_approved { &named } else { &rest };
-            let times = all.values().filter_map(|leaving| leaving.since);
-            let times: Vec<_> = times.filter(|since| is_approved || *since <= newest).collect();
+            // All that are approved are allowed, also those that are not available, or whose grace
+            // period is not over. Without an approval, those that left earlier are.
+            let is_older = |one: &Leaving| !is_blocked && !one.is_unavailable && one.since <= Some(newest);
+            let all = named.values().filter(|one| is_approved(one) || is_older(one));
+            let times: Vec<Timestamp> = all.filter_map(|leaving| leaving.since).collect();
             budget::add(&mut recent, times.len(), self.now);
             let until = times.iter().max().map(ToString::to_string);
             let mut approved = std::mem::take(&mut decision.record.approved);
             let after = self.record.allowed_until.clone();
-            approved.extend(until.clone().filter(|_| is_approved).map(|until| ApprovedRemoval { after, until }));
+            approved.extend(approved_until.map(|until| ApprovedRemoval { after, until: until.to_string() }));
             approved.drain(..approved.len().saturating_sub(MAX_APPROVED));
-            decision.record = RemovalStatus { allowed_until: until, approved, recent };
+            let orphans = self.policy == RemovalPolicy::Orphan;
+            decision.record = RemovalStatus { allowed_until: until, approved, orphans, recent };
             decision.wake = decision.wake.into_iter().chain([budget::STEP]).min();
         }
         decision.since = is_new.then(|| self.since(&decision.record));
@@ -341,19 +358,6 @@ impl RemovalInput<'_> {
         // At least one cluster may leave, but by default not the last one.
         if self.staying == 0 { limit } else { limit.max(1) }
     }
-}
-
-/// Name of the removal of `clusters`, for its approval: of these clusters, which left at these
-/// times, by this policy. If they come back and leave again, it is another removal; also if they
-/// should keep their installations first, and then lose them.
-fn name(clusters: &BTreeMap<&ClusterProfileReference, &Leaving>, policy: RemovalPolicy) -> String {
-    let line = |(cluster, leaving): (&&ClusterProfileReference, &&Leaving)| {
-        format!("{cluster} {}", leaving.since.unwrap_or_default())
-    };
-    // A removal by the default policy has the name that earlier versions gave it.
-    let policy = (policy == RemovalPolicy::Orphan).then(|| "Orphan".to_owned());
-    let text = clusters.iter().map(line).chain(policy).collect::<Vec<_>>().join("\n");
-    Sha256::digest(text).iter().take(NAME_DIGEST).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

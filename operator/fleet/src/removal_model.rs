@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::budget::Observed;
+use super::named_removal::MAX_LATER;
 use super::removal::{GRACE_PERIOD, Leaving, RemovalInput, are_left, recorded};
 
 /// Clocks are wrong by at most this many seconds: by days.
@@ -93,9 +94,10 @@ pub struct Fleet {
     approvals: BTreeMap<String, BTreeSet<Departure>>,
     /// All these clusters.
     approved: BTreeSet<Departure>,
-    /// Those of the last approval, as long as nothing happens to them but outages, pauses and
-    /// restarts, and nobody else leaves.
+    /// Those of approvals, as long as nothing happens to them but outages, pauses and restarts.
     undisturbed: BTreeSet<Departure>,
+    /// How often others left since.
+    later: usize,
     /// Those of approvals that were used. "An outage takes the approval from none of them."
     owed: BTreeSet<Departure>,
     /// When clusters were removed that needed no approval.
@@ -213,22 +215,14 @@ impl Fleet {
         blocked.and_then(|(name, clusters)| Some((name?, clusters)))
     }
 
-    /// "An approval is for exactly the clusters that it names: an outage of some of them takes it
-    /// neither from them nor from the others." `blocked` need an approval now.
-    fn check_approvals(&mut self, blocked: &[usize]) {
+    /// "An approval is for exactly the clusters that it names: neither an outage of some of them
+    /// nor others that leave later take it from them." `blocked` need an approval now.
+    fn check_approvals(&self, blocked: &[usize]) {
         let departure = |index: usize| (index, self.clusters[index].times);
         let owed = blocked.iter().find(|index| self.owed.contains(&departure(**index)));
         assert_eq!(owed, None, "a cluster of an approval that was used needs another one");
-        let leaves = |index: usize| {
-            let Cluster { has_left, mark, waits, .. } = &self.clusters[index];
-            *has_left && !self.removed.contains(&index) && (mark.is_some() || waits.is_empty())
-        };
-        let all = (0..self.clusters.len()).filter(|index| leaves(*index)).chain(blocked.iter().copied());
-        if all.map(departure).any(|one| !self.undisturbed.contains(&one)) {
-            self.undisturbed.clear();
-        }
-        let lost = !self.undisturbed.is_empty() && !blocked.is_empty();
-        assert!(!lost, "the removal of {blocked:?} was approved, and needs another approval");
+        let lost = blocked.iter().find(|index| self.undisturbed.contains(&departure(**index)));
+        assert_eq!(lost, None, "the removal of a cluster was approved, and needs another approval");
     }
 
     /// Removes the installation of a cluster, if that may be.
@@ -255,12 +249,7 @@ impl Fleet {
         let count = self.clusters.len();
         let disturbs = matches!(
             action,
-            Action::Leave(..)
-                | Action::Mistype(_)
-                | Action::Protect(..)
-                | Action::Count(..)
-                | Action::SetClock(_)
-                | Action::Restore
+            Action::Leave(_, false) | Action::Protect(..) | Action::Count(..) | Action::SetClock(_) | Action::Restore
         );
         match action {
             Action::Tick(minutes) => self.now += SignedDuration::from_mins(*minutes),
@@ -275,9 +264,10 @@ impl Fleet {
             Action::Approve => {
                 if let Some((name, clusters)) = self.pass(usize::MAX) {
                     let departures = clusters.into_iter().map(|index| (index, self.clusters[index].times));
-                    self.undisturbed = departures.collect();
-                    self.approved.extend(&self.undisturbed);
-                    self.approvals.insert(name, self.undisturbed.clone());
+                    let departures: BTreeSet<_> = departures.collect();
+                    self.undisturbed.extend(&departures);
+                    self.approved.extend(&departures);
+                    self.approvals.insert(name, departures);
                 }
             }
             Action::SetClock(seconds) => self.skew = SignedDuration::from_secs(*seconds),
@@ -290,8 +280,11 @@ impl Fleet {
             Action::Backup => self.backup = Some(Box::new(Self { backup: None, ..self.clone() })),
             Action::Restore => self.restore(),
         }
-        if disturbs {
+        let is_later = matches!(action, Action::Leave(_, true) | Action::Mistype(_) | Action::Outage(_, false));
+        self.later += usize::from(is_later);
+        if disturbs || self.later >= MAX_LATER {
             self.undisturbed.clear();
+            self.later = 0;
         }
         self.observe();
         // Nothing wakes a fleet that is paused.

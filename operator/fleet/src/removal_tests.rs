@@ -194,7 +194,7 @@ fn removal_has_a_name_once_all_its_times_are_recorded() {
     case.leaving.get_mut(&cluster(0)).unwrap().since = None;
     assert_eq!(
         case.approved(|_| true).blocked,
-        Some(Blocked { name: None, clusters: (0..4).map(cluster).collect(), limit: 0 })
+        Some(Blocked { name: None, clusters: BTreeSet::from([cluster(0)]), limit: 0 })
     );
 }
 

@@ -67,7 +67,7 @@ fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) 
     if is_gate && !report.is_lost && !input.is_approved(index) {
         return StageState::AwaitingApproval;
     }
-    if report.pending + report.updating + report.soaking == 0 {
+    if report.pending + report.updating + report.soaking + report.unstored == 0 {
         return if report.waits_for_clusters() { StageState::Progressing } else { StageState::Complete };
     }
     if report.pending > 0 && !input.is_approved(index) {

@@ -67,7 +67,7 @@ fn approved_by<C: Contents>(
 
 /// What the stage `index` waits for.
 fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) -> Option<String> {
-    let StageReport { clusters, updating, soaking, failed, pending, .. } = report;
+    let StageReport { clusters, updating, soaking, failed, unstored, pending, .. } = report;
     let settings = &input.stages.settings()[index];
     Some(match report.state {
         StageState::Complete => return None,
@@ -87,7 +87,10 @@ fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageRepo
         }
         StageState::Progressing => {
             let soaking = if *soaking > 0 { format!("{soaking} soak, ") } else { String::new() };
-            let progress = || format!("clusters: {updating} are being updated, {soaking}{pending} have not begun");
+            let unstored =
+                if *unstored > 0 { format!("{unstored} failed, which is recorded now, ") } else { String::new() };
+            let progress =
+                || format!("clusters: {updating} are being updated, {soaking}{unstored}{pending} have not begun");
             wait(report).unwrap_or_else(progress)
         }
     })

@@ -187,6 +187,18 @@ fn measured(member: &Member) -> Option<(u8, String, String)> {
     }
 }
 
+/// Order and message of a cluster of whose update the API server refuses to record what came, which
+/// is `progress` if it is the one of the spec, for the reason `why`.
+fn unstored(progress: &Progress, why: &str) -> (u8, String) {
+    match progress {
+        Progress::Failed(reason, message) => {
+            (0, format!("it failed with {reason}, and its stage waits until that is recorded: {why}; {message}"))
+        }
+        Progress::Updated => (2, format!("it is updated, and its stage waits until that is recorded: {why}")),
+        _ => (2, format!("what came of the last installation is not recorded: {why}")),
+    }
+}
+
 /// The clusters that need attention: those that failed first.
 fn attention<C: Contents>(
     old: &KnativeFleetStatus,
@@ -213,6 +225,12 @@ fn attention<C: Contents>(
             attention.push((2, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
             continue;
         }
+        if let Some(why) = input.refused_record(member, progress, decision) {
+            let (order, message) = unstored(progress, why);
+            let (reason, message) = (NOT_STORED.to_owned(), clip(&message, MAX_CLUSTER_MESSAGE));
+            attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+            continue;
+        }
         let (order, reason, message) = match progress {
             Progress::Failed(reason, message) if reason == GATE_FAILED && message.is_empty() => {
                 (0, reason.clone(), gate_failure(old, member))
@@ -230,14 +248,9 @@ fn attention<C: Contents>(
                     None => continue,
                 },
             },
-            Progress::Updated => match (member.unrecorded.as_ref(), member.not_ready()) {
-                (Some(why), _) if input.is_unstored(member) => (
-                    2,
-                    NOT_STORED.to_owned(),
-                    format!("it is updated, and its stage waits until that is recorded: {why}"),
-                ),
-                (_, Some((reason, message))) => (5, reason, message),
-                (_, None) => continue,
+            Progress::Updated => match member.not_ready() {
+                Some((reason, message)) => (5, reason, message),
+                None => continue,
             },
             Progress::Soaking(_) | Progress::Pending => continue,
         };

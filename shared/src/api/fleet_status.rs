@@ -120,12 +120,15 @@ pub struct StageApproval {
 pub struct RemovalStatus {
     /// Clusters that left at this time or before are part of a removal that was within the limit,
     /// or approved (RFC 3339).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    // Always serialized, like the others: in the merge patch of the status, null removes a former
+    // one.
     pub allowed_until: Option<String>,
     /// Approved removals of which clusters are left, at most 16. Such a cluster needs no other
     /// approval after an outage.
-    // Always serialized, like `recent`: in the merge patch of the status, it replaces the former.
     pub approved: Vec<ApprovedRemoval>,
+    /// Whether that removal keeps the installations. Then it allows nothing by another
+    /// `spec.removal.policy`.
+    pub orphans: bool,
     /// Removals of the last 24 hours in which the operator ran.
     pub recent: Vec<RecentRemoval>,
 }

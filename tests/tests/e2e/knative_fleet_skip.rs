@@ -1,10 +1,11 @@
 //! A cluster that can't be updated holds its stage, until a person lets the rollout skip it, and is
-//! updated when it is tried again. Clusters begin in the order of a label, and soak.
+//! updated when it is tried again. Clusters begin in the order of a label, and soak. A failure that
+//! the API server refuses to record is reported.
 
 use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::KnativeServing;
-use knative_operator_shared::api::fleet::StageState;
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::FLEET;
 use knative_operator_tests::{Result, releases, wait};
@@ -15,7 +16,29 @@ use serde_json::{Value, json};
 use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
 use crate::knative_fleet_clusters::attention;
 use crate::status::command;
-use crate::support::{INSTALL, apply, forbid, has_event, run};
+use crate::support::{INSTALL, admit, apply, forbid, has_event, run};
+
+/// Kinds of what makes a policy.
+const POLICY: [&str; 2] = ["validatingadmissionpolicy", "validatingadmissionpolicybinding"];
+
+/// Makes the hub's policy `policy` refuse the record of an update that failed.
+async fn forbid_failures(hub: &Cluster, policy: &str) -> Result<()> {
+    let outcome = "operator.knative.dev/fleet-outcome";
+    let annotations = "object.metadata.annotations";
+    let expression = format!(
+        "!has({annotations}) || !('{outcome}' in {annotations}) || !{annotations}['{outcome}'].startsWith('Failed')"
+    );
+    admit(hub, policy, ("operator.knative.dev", "v1beta1", "knativeservings"), &expression).await?;
+    let failed = format!("{outcome}=Failed/1/NotReady");
+    let annotate = ["annotate", "knativeservings", "--all", "-n", PLACE, "--overwrite", "--dry-run=server", &failed];
+    let started = Instant::now();
+    // Polled: nothing reports when the policy takes effect.
+    while !hub.kubectl_output(&annotate, "").await.1.contains(policy) {
+        assert!(started.elapsed() < wait::LIMIT, "the policy {policy} has no effect yet");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
 
 /// Clusters whose resource has the setting.
 async fn changed(hub: &Cluster) -> Result<Vec<String>> {
@@ -52,8 +75,18 @@ fn cluster_that_failed_is_skipped_and_tried_again() {
         let defaults = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "config-defaults", "namespace": "knative-serving"}});
         forbid(&b, policy, "configmaps", &defaults).await?;
+        let unrecorded = "no-failures";
+        forbid_failures(&hub, unrecorded).await?;
         apply(&hub, &staged(&json!({"defaults": {"revision-timeout-seconds": "30"}}))).await?;
-        let stopped = status(&hub, "stopped", |status| status.failed == 1).await?;
+        // A failure that the API server refuses to record is reported, and one all the same.
+        let is_reported = |status: &KnativeFleetStatus| attention(status, "b", "OutcomeNotStored", unrecorded);
+        let reported = status(&hub, "not recorded", is_reported).await?;
+        assert_eq!((reported.stages[0].state, reported.failed), (StageState::Paused, 1), "{reported:?}");
+        has_event(&hub, PLACE, "OutcomeNotStored", &format!("{FLEET}/b")).await?;
+        for kind in POLICY {
+            hub.kubectl(&["delete", kind, unrecorded], "").await?;
+        }
+        let stopped = status(&hub, "stopped", |status| status.failed == 1 && !is_reported(status)).await?;
         assert_eq!((stopped.stages[0].state, changed(&hub).await?), (StageState::Paused, vec!["b".to_owned()]));
 
         let fleet_command = async |verb: &str| {
@@ -73,8 +106,7 @@ fn cluster_that_failed_is_skipped_and_tried_again() {
         assert_eq!(changed(&hub).await?.len(), 2);
         has_event(&hub, PLACE, "Skipped", &format!("{FLEET}/b")).await?;
 
-        let both = ["validatingadmissionpolicy", "validatingadmissionpolicybinding"];
-        for kind in both {
+        for kind in POLICY {
             b.kubectl(&["delete", kind, policy], "").await?;
         }
         // What was refused is tried again after a pause that grows, maybe beyond the deadline.

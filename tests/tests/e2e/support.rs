@@ -159,14 +159,7 @@ pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
 pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Value) -> Result<()> {
     let called = format!("object.metadata.name != '{}'", example["metadata"]["name"].as_str().unwrap_or_default());
     let (group, version) = example["apiVersion"].as_str().and_then(|v| v.split_once('/')).unwrap_or(("", "v1"));
-    let rule = json!({"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE", "UPDATE"], "resources": [plural]});
-    let both = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": policy}, "spec": {
-            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": called, "message": "not here"}]}},
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": policy}, "spec": {
-            "policyName": policy, "validationActions": ["Deny"]}},
-    ]});
-    apply(cluster, &both).await?;
+    admit(cluster, policy, (group, version, plural), &called).await?;
     let started = Instant::now();
     // Polled: nothing reports when the policy takes effect.
     while !matches!(cluster.create(example, true).await, Err(error) if error.to_string().contains(policy)) {
@@ -174,6 +167,24 @@ pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Val
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
+}
+
+/// Makes the cluster's policy `policy` refuse objects for which `expression` is not true, of the
+/// kind with a group, version and plural, once it takes effect.
+pub async fn admit(
+    cluster: &Cluster,
+    policy: &str,
+    (group, version, plural): (&str, &str, &str),
+    expression: &str,
+) -> Result<()> {
+    let rule = json!({"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE", "UPDATE"], "resources": [plural]});
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": policy}, "spec": {
+            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression, "message": "not here"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": policy}, "spec": {
+            "policyName": policy, "validationActions": ["Deny"]}},
+    ]});
+    apply(cluster, &both).await
 }
 
 /// Waits until `resource` is gone.

@@ -38,6 +38,9 @@ use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
 
+#[path = "removal_policy_tests.rs"]
+mod removal_policy;
+
 /// Time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Why the hub refuses a write.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
-use knative_operator_shared::api::fleet::{RemovalPolicy, RemovalStatus};
+use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::FLEET_LEFT_AT;
 
@@ -17,7 +17,9 @@ use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use knative_operator_cluster_access::profiles::Profiles;
 use knative_operator_fleet::child;
-use knative_operator_fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, are_left, recorded};
+use knative_operator_fleet::removal::{
+    GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, are_left, of_policy, recorded,
+};
 
 /// What was done, and the first write that failed.
 pub struct Removals {
@@ -53,7 +55,8 @@ pub async fn advance(
     let Installed { unselected, children, counting, .. } = *installed;
     let removal = &fleet.spec.removal;
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
-    let (before, now) = (status.removals.clone().unwrap_or_default(), Timestamp::now());
+    let before = of_policy(status.removals.clone().unwrap_or_default(), removal.policy);
+    let now = Timestamp::now();
     let left_at = |resource: &Knative| recorded(resource.annotation(FLEET_LEFT_AT)?, &before, now);
     let leaving = leaving(installed, fleet, state, left_at);
     let passed = uptime();
@@ -71,7 +74,6 @@ pub async fn advance(
         now,
     };
     let mut decision = input.decide(is_approved);
-    forget_orphaned(removal.policy, &mut decision.record);
     let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
         decision.mark(cluster, leaving.contains_key(cluster), left_at(resource))
     };
@@ -89,14 +91,6 @@ pub async fn advance(
     };
     let is_partial = [&marked, &removed].into_iter().any(|result| matches!(result, Ok(true)));
     Removals { decision, failed: marked.err().or(removed.err()), is_partial }
-}
-
-/// Forgets the approved removals in `record` if `policy` does not uninstall: an approval to leave
-/// an installation as it is is none to uninstall it, by another policy, when its cluster is back.
-fn forget_orphaned(policy: RemovalPolicy, record: &mut RemovalStatus) {
-    if policy == RemovalPolicy::Orphan {
-        record.approved.clear();
-    }
 }
 
 fn leaving(
@@ -191,21 +185,9 @@ async fn remove(
 #[cfg(test)]
 mod tests {
     use knative_operator_rules as rules;
-    use knative_operator_shared::api::fleet::ApprovedRemoval;
     use serde_json::{Value, json};
 
     use super::*;
-
-    #[test]
-    fn approval_to_orphan_is_none_to_uninstall_later() {
-        let until = "2026-01-01T00:00:00Z".to_owned();
-        for (policy, expected) in [(RemovalPolicy::Delete, 1), (RemovalPolicy::Orphan, 0)] {
-            let approved = Vec::from([ApprovedRemoval { after: None, until: until.clone() }]);
-            let mut record = RemovalStatus { allowed_until: Some(until.clone()), approved, recent: Vec::new() };
-            forget_orphaned(policy, &mut record);
-            assert_eq!((record.approved.len(), record.allowed_until.as_ref()), (expected, Some(&until)), "{policy:?}");
-        }
-    }
 
     #[test]
     fn cluster_whose_profile_vanished_stays_part_of_the_removal_that_names_it() {
