@@ -126,6 +126,12 @@ impl Run {
                     Ok(Progress::Pulled) => {
                         return Finding::passed(format!("a node can pull for {component} {}", self.pull.images()));
                     }
+                    Ok(Progress::Present(why)) => {
+                        let why = why.join("; ");
+                        return Finding::warning(format!(
+                            "{component}: the node has the images, but can't pull them, as another node has to: {why}"
+                        ));
+                    }
                     Ok(Progress::Failed(why)) => return self.failed(&why.join("; ")),
                     Ok(Progress::Waiting(why)) => last = why,
                     Err(error) => last = error.to_string(),
