@@ -216,7 +216,7 @@ async fn secret_of_another_namespace_names_profile_and_server() {
 async fn profile_does_not_learn_whether_a_secret_exists() {
     let namespaces = [("own", "n", false), ("n", "n", true)];
     for (own, namespace, requires_binding) in namespaces {
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         for (name, annotations) in [
             ("prod", json!({})),
             ("prod", json!({CLUSTER_PROFILE: "fleet/other", ANNOTATIONS.servers: "https://other:1"})),
@@ -228,11 +228,11 @@ async fn profile_does_not_learn_whether_a_secret_exists() {
             let source = SecretSource { namespace: Some(namespace.to_owned()), ..SecretSource::token("p", name) };
             let refused = reader.read(&source, &cluster(), &access(), Duration::from_secs(5)).await.unwrap_err();
             assert!(refused.reason == Reason::CredentialNotBound && patches.lock().unwrap().is_empty(), "{refused}");
-            told.push(refused.message.replace("miss", "prod"));
+            messages.push(refused.message.replace("miss", "prod"));
         }
-        told.dedup();
-        assert_eq!(told.len(), 1, "{told:#?}");
-        assert!(told[0].contains("does not exist"), "{told:?}");
+        messages.dedup();
+        assert_eq!(messages.len(), 1, "{messages:#?}");
+        assert!(messages[0].contains("does not exist"), "{messages:?}");
     }
 }
 
