@@ -81,6 +81,16 @@ pub fn server(url: &str, allows_http: bool) -> Result<Uri, AddressError> {
     }
 }
 
+/// Whether two URLs of [`server`] are those of the same one.
+pub fn is_same(one: &Uri, other: &Uri) -> bool {
+    // One of http has its port.
+    let port = |uri: &Uri| uri.port_u16().unwrap_or(443);
+    let hosts = one.host().zip(other.host());
+    hosts.is_some_and(|(one, other)| one.eq_ignore_ascii_case(other))
+        && (one.scheme(), port(one)) == (other.scheme(), port(other))
+        && one.path().trim_end_matches('/') == other.path().trim_end_matches('/')
+}
+
 /// `server` as a word of a command; `URL` in place of one that a shell could take for something
 /// else, or the program for several: the author of a ClusterProfile chooses it.
 pub fn word(server: &Uri) -> String {

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use http::Uri;
 use k8s_openapi::api::core::v1::Secret;
 use knative_operator_base::cluster_profile::ClusterProfileReference;
 use serde_json::json;
@@ -121,6 +120,12 @@ pub fn check(
     Ok(Binding { remedy: Some(remedy), record })
 }
 
+/// Whether `secret` names the ClusterProfile of `reference`.
+pub fn is_named(names: &Annotations, secret: &Secret, reference: &ClusterProfileReference) -> bool {
+    let profiles = secret.metadata.annotations.as_ref().and_then(|all| all.get(names.profiles));
+    profiles.is_some_and(|profiles| entries(profiles).any(|name| name == reference.to_string()))
+}
+
 /// Checks that the server of `access` is one of `servers`, the value of `annotation`, and that its
 /// certificate is verified, with `authority` if there is one: a proxy of the ClusterProfile could
 /// answer in its place.
@@ -135,7 +140,10 @@ fn check_server(
             "is bound to a server by the annotation {annotation}, so its certificate must be verified, and {server} has none; use https"
         )));
     }
-    if !entries(servers).filter_map(|url| address::server(url, false).ok()).any(|bound| is_same(&bound, server)) {
+    if !entries(servers)
+        .filter_map(|url| address::server(url, false).ok())
+        .any(|bound| address::is_same(&bound, server))
+    {
         return Err(NotBound(format!(
             "is not bound to the server {server}; if the server moved, add its URL to the annotation {annotation} of the Secret"
         )));
@@ -167,15 +175,6 @@ fn check_server(
 /// The entries of a list separated by commas.
 fn entries(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|entry| !entry.is_empty())
-}
-
-/// Whether two URLs are those of the same server.
-fn is_same(one: &Uri, other: &Uri) -> bool {
-    let port = |uri: &Uri| uri.port_u16().unwrap_or(443);
-    let hosts = one.host().zip(other.host());
-    hosts.is_some_and(|(one, other)| one.eq_ignore_ascii_case(other))
-        && port(one) == port(other)
-        && one.path().trim_end_matches('/') == other.path().trim_end_matches('/')
 }
 
 /// Where the credential is sent, in a form to record: the server, and a digest of what leads to

@@ -4,12 +4,14 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::Uri;
 use knative_operator_base::cluster_profile::ClusterProfileReference;
 use knative_operator_base::syntax;
 use kube::config::{AuthInfo, Kubeconfig};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
+use super::address;
 use super::error::{AccessError, Reason};
 use super::provider::{Builtin, EXEC_EXTENSION, Provider};
 
@@ -38,7 +40,7 @@ pub enum SecretContent {
     Token,
     /// A kubeconfig.
     Kubeconfig {
-        /// Its context; `None` for the current one.
+        /// The context that the ClusterProfile names; `None` for the current one.
         context: Option<String>,
     },
 }
@@ -129,6 +131,11 @@ pub enum NoCredential {
     /// There is no such context.
     #[error("is a kubeconfig without the context \"{0}\"")]
     MissingContext(String),
+    /// The ClusterProfile names a context of another cluster.
+    #[error(
+        "is a kubeconfig whose context \"{0}\" is for another server than that of the ClusterProfile; remove context from the extension, or make it the current-context of the kubeconfig"
+    )]
+    OtherCluster(String),
     /// There is no such user.
     #[error("is a kubeconfig without the user \"{0}\"")]
     MissingUser(String),
@@ -153,27 +160,40 @@ pub enum NoCredential {
     Nothing,
 }
 
-/// The credential in `bytes`, the value in a Secret.
-pub fn credential(content: &SecretContent, bytes: Vec<u8>) -> Result<Parts, NoCredential> {
+/// The credential in `bytes`, the value in a Secret, to send it to `server`.
+pub fn credential(content: &SecretContent, server: &Uri, bytes: Vec<u8>) -> Result<Parts, NoCredential> {
     let text = String::from_utf8(bytes).map_err(|_| NoCredential::NotText)?;
     match content {
         SecretContent::Token => Ok((Some(SecretString::from(text)), None)),
-        SecretContent::Kubeconfig { context } => in_kubeconfig(&text, context.as_deref()),
+        SecretContent::Kubeconfig { context } => in_kubeconfig(&text, context.as_deref(), server),
     }
 }
 
-fn in_kubeconfig(text: &str, context: Option<&str>) -> Result<Parts, NoCredential> {
+fn in_kubeconfig(text: &str, chosen: Option<&str>, server: &Uri) -> Result<Parts, NoCredential> {
     let config = Kubeconfig::from_yaml(text).map_err(|_| NoCredential::NotKubeconfig)?;
-    if config.extensions.is_some_and(|extensions| !extensions.is_empty()) {
+    if config.extensions.as_ref().is_some_and(|extensions| !extensions.is_empty()) {
         return Err(NoCredential::Extensions);
     }
-    let name = context.or(config.current_context.as_deref()).filter(|name| !name.is_empty());
+    let current = config.current_context.as_deref();
+    let name = chosen.or(current).filter(|name| !name.is_empty());
     let name = name.ok_or(NoCredential::NoContext)?;
     let context = config.contexts.iter().find(|context| context.name == name).and_then(|named| named.context.as_ref());
     let context = context.ok_or_else(|| NoCredential::MissingContext(shown(name)))?;
+    // Who writes the Secret chooses the current context. The author of the ClusterProfile must not
+    // send the credential of another cluster to their own.
+    if current != Some(name) && !is_of_server(&config, &context.cluster, server) {
+        return Err(NoCredential::OtherCluster(shown(name)));
+    }
     let name = context.user.as_deref().unwrap_or_default();
     let user = config.auth_infos.iter().find(|user| user.name == name).and_then(|named| named.auth_info.as_ref());
     of_user(user.ok_or_else(|| NoCredential::MissingUser(shown(name)))?)
+}
+
+/// Whether the cluster called `name` in `config` has `server`.
+fn is_of_server(config: &Kubeconfig, name: &str, server: &Uri) -> bool {
+    let cluster = config.clusters.iter().find(|cluster| cluster.name == name).and_then(|named| named.cluster.as_ref());
+    let url = cluster.and_then(|cluster| cluster.server.as_deref());
+    url.and_then(|url| address::server(url, true).ok()).is_some_and(|own| address::is_same(&own, server))
 }
 
 /// The beginning of a name in a kubeconfig.
@@ -271,6 +291,11 @@ mod tests {
     /// A token, and a certificate with its key.
     type Found = (Option<String>, Option<(String, String)>);
 
+    /// Of the ClusterProfile.
+    fn server() -> Uri {
+        "https://own:6443".parse().unwrap()
+    }
+
     /// What is found in a kubeconfig with this user.
     fn found(user: &Value, more: &Value) -> Result<Found, NoCredential> {
         let mut config = json!({"apiVersion": "v1", "kind": "Config", "clusters": [],
@@ -278,7 +303,7 @@ mod tests {
             "users": [{"name": "u", "user": user}]});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let content = SecretContent::Kubeconfig { context: None };
-        let (token, identity) = credential(&content, config.to_string().into_bytes())?;
+        let (token, identity) = credential(&content, &server(), config.to_string().into_bytes())?;
         let shown = |secret: &SecretString| secret.expose_secret().to_owned();
         Ok((token.as_ref().map(shown), identity.map(|(certificate, key)| (certificate, shown(&key)))))
     }
@@ -310,8 +335,32 @@ mod tests {
         }
         let content = SecretContent::Kubeconfig { context: None };
         for bytes in [b"s3cret: [".to_vec(), b"- s3cret".to_vec(), vec![0xff]] {
-            let refused = credential(&content, bytes).unwrap_err().to_string();
+            let refused = credential(&content, &server(), bytes).unwrap_err().to_string();
             assert!(!refused.contains("s3cret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn profile_gets_no_credential_of_another_cluster() {
+        let context = |name: &str, cluster: &str, user: &str| json!({"name": name, "context": {"cluster": cluster, "user": user}});
+        let cluster = |name: &str, server: &str| json!({"name": name, "cluster": {"server": server}});
+        let user = |name: &str| json!({"name": name, "user": {"token": name}});
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "tunnel",
+            "clusters": [cluster("own", "https://OWN:6443/"), cluster("other", "https://other:6443"), cluster("odd", "own:6443")],
+            "contexts": [context("tunnel", "other", "t"), context("second", "own", "s"), context("prod", "other", "p"),
+                context("odd", "odd", "p"), context("lost", "none", "p")],
+            "users": [user("t"), user("s"), user("p")]});
+        let found = |context: Option<&str>| {
+            let content = SecretContent::Kubeconfig { context: context.map(str::to_owned) };
+            let (token, _) = credential(&content, &server(), config.to_string().into_bytes())?;
+            Ok::<_, NoCredential>(token.unwrap().expose_secret().to_owned())
+        };
+        // The author of the Secret may name another address of the same cluster.
+        for (context, token) in [(None, "t"), (Some("tunnel"), "t"), (Some("second"), "s")] {
+            assert_eq!(found(context), Ok(token.to_owned()), "{context:?}");
+        }
+        for other in ["prod", "odd", "lost"] {
+            assert_eq!(found(Some(other)), Err(NoCredential::OtherCluster(other.to_owned())));
         }
     }
 }

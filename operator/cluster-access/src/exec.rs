@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use knative_operator_base::redact::redact;
 use rustix::process::{Pid, Signal, kill_process_group};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
@@ -191,15 +191,19 @@ fn parse(out: &[u8], api_version: &str) -> Result<Credential, InvalidOutput> {
         return Err(InvalidOutput::ApiVersion(api_version.to_owned()));
     }
     let status = credential.status.ok_or(InvalidOutput::NoStatus)?;
-    let identity = match (status.client_certificate_data, status.client_key_data) {
+    // A script that finds nothing may print empty texts. As client-go, these count as missing.
+    let is_set = |secret: &SecretString| !secret.expose_secret().trim().is_empty();
+    let certificate = status.client_certificate_data.filter(|text| !text.trim().is_empty());
+    let token = status.token.filter(is_set);
+    let identity = match (certificate, status.client_key_data.filter(is_set)) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((certificate, key)),
         _ => return Err(InvalidOutput::HalfIdentity),
     };
-    if status.token.is_none() && identity.is_none() {
+    if token.is_none() && identity.is_none() {
         return Err(InvalidOutput::NoCredential);
     }
-    Ok(Credential { token: status.token, identity, expires: status.expiration_timestamp })
+    Ok(Credential { token, identity, expires: status.expiration_timestamp })
 }
 
 /// `text` in base64, the encoding of keys in kube's configuration.
@@ -261,6 +265,29 @@ mod tests {
         missing.command = "/nowhere/plugin".into();
         let error = run(&missing, Duration::from_secs(1)).await.unwrap_err();
         assert!(error.message.contains("/nowhere/plugin can't start: No such file"), "{error}");
+    }
+
+    #[test]
+    fn empty_texts_are_no_credential() {
+        let printed = |status: serde_json::Value| {
+            let v1 = "client.authentication.k8s.io/v1";
+            let output = json!({"apiVersion": v1, "kind": "ExecCredential", "status": status});
+            parse(output.to_string().as_bytes(), v1).map(|found| (found.token.is_some(), found.identity.is_some()))
+        };
+        for (status, expected) in [
+            (json!({"token": "t", "clientCertificateData": "", "clientKeyData": ""}), (true, false)),
+            (json!({"token": "", "clientCertificateData": "c", "clientKeyData": "k"}), (false, true)),
+        ] {
+            assert_eq!(printed(status).unwrap(), expected);
+        }
+        for (status, part) in [
+            (json!({"token": ""}), "neither a token nor a client certificate"),
+            (json!({"token": "\n"}), "neither a token nor a client certificate"),
+            (json!({"token": "t", "clientCertificateData": "c", "clientKeyData": ""}), "without the other"),
+        ] {
+            let refused = printed(status).unwrap_err().to_string();
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 
     #[test]

@@ -87,12 +87,19 @@ impl SecretReader {
         let failed = |why: &str| of.failed(namespace, &source.name, why);
         let permitted = Box::pin(self.permitted(namespace, &source.name, of, timeout)).await?;
         let (secret, remedy) = permitted.ok_or_else(|| {
-            let or = if *namespace == self.namespace { "" } else { ", or the program may not read it" };
-            failed(&format!("does not exist{or}; create it with the credential under the key \"{key}\""))
+            if self.is_strict(namespace, of) {
+                return of.error(
+                    Reason::CredentialNotBound,
+                    namespace,
+                    &source.name,
+                    &self.unnamed(namespace, source, of),
+                );
+            }
+            failed(&format!("does not exist; create it with the credential under the key \"{key}\""))
         })?;
         let value = secret.data.unwrap_or_default().remove(key).filter(|value| !value.0.is_empty());
         let value = value.ok_or_else(|| failed(&format!("has no key \"{key}\"")))?;
-        let parts = builtin::credential(&source.content, value.0);
+        let parts = builtin::credential(&source.content, &access.server, value.0);
         let (token, identity) = parts.map_err(|why| failed(&format!("{why} (key \"{key}\")")))?;
         Ok((Credential { token, identity, expires: expires() }, remedy))
     }
@@ -124,6 +131,26 @@ impl SecretReader {
         Ok(is_found.then(|| (remedy, expires())))
     }
 
+    /// Whether a Secret in `namespace` has to name its ClusterProfile for this use.
+    fn is_strict(&self, namespace: &str, of: Use<'_>) -> bool {
+        // Only in the program's namespace, it can record where a credential is sent first. In a
+        // kubeconfig, there may be credentials of any kind.
+        self.requires_binding || namespace != self.namespace || of.is_strict
+    }
+
+    /// Why the Secret of `source` in `namespace` is not used, if it has to name its ClusterProfile:
+    /// the same for each cause.
+    fn unnamed(&self, namespace: &str, source: &SecretSource, of: Use<'_>) -> String {
+        let (name, key, cluster, server) = (&source.name, &source.key, of.cluster, &of.access.server);
+        let profiles = self.annotations.profiles;
+        let or = if namespace == self.namespace { "" } else { ", may not be read by the program," };
+        format!(
+            "does not exist{or} or does not name ClusterProfile {cluster} in its annotation {profiles}; create it with the \
+             credential under the key \"{key}\", and if {server} is its cluster: \
+             kubectl annotate secret {name} -n {namespace} {profiles}={cluster}"
+        )
+    }
+
     /// Secret `name` in `namespace`, if it exists and may be used so, and what has to be done about
     /// it. Where its credential is sent is recorded before, so that it is never sent to a second
     /// server.
@@ -148,11 +175,14 @@ impl SecretReader {
                 Err(kube::Error::Api(status)) if status.code == 403 && !is_own => None,
                 read => read.map_err(|e| of.failed(namespace, name, &format!("can't be read: {}", error_text(&e))))?,
             };
-            let Some(secret) = secret else { return Ok(None) };
+            let is_strict = self.is_strict(namespace, of);
+            // A ClusterProfile that it does not name learns nothing about it, also not whether it
+            // exists. A plugin without a Secret is started.
+            let is_shown = |secret: &Secret| {
+                !(of.is_builtin && is_strict) || binding::is_named(&self.annotations, secret, of.cluster)
+            };
+            let Some(secret) = secret.filter(is_shown) else { return Ok(None) };
             let unbound = |why: &str| of.error(Reason::CredentialNotBound, namespace, name, why);
-            // Only in the program's namespace, it can record where a credential is sent first. In a
-            // kubeconfig, there may be credentials of any kind.
-            let is_strict = self.requires_binding || !is_own || of.is_strict;
             let bound = binding::check(&self.annotations, &secret, of.cluster, of.access, is_strict);
             let Binding { remedy, record } = bound.map_err(|why| unbound(&why.to_string()))?;
             if of.is_builtin && !is_own && record.is_some() {

@@ -145,7 +145,7 @@ fn credential_is_given_to_profiles_and_servers_of_its_secret() {
 
         // With all restrictions, it is refused until somebody runs the command of the warning.
         restrict(&hub, &mut product).await?;
-        refused(&hub, &old, "CredentialNotBound", "names no ClusterProfile, as the operator requires").await?;
+        refused(&hub, &old, "CredentialNotBound", "does not name ClusterProfile fleet-system/old").await?;
         for one in [&of_tenant, &old_of_tenant] {
             refused(&hub, one, "ClusterProfileNotPermitted", "namespace tenant is not permitted").await?;
         }

@@ -68,6 +68,10 @@ fn pod_tells_which_images_a_node_can_pull() {
 
         cluster.reach_registry(false)?;
         let found = check(&cluster, &good).await?;
+        report.line(&format!("a registry that can't be reached, and images that the node has: {found}"));
+        assert_eq!(found["outcome"], "warning", "{found:#}");
+        assert!(found["detail"].as_str().is_some_and(|detail| detail.contains("the node has the images")), "{found:#}");
+        let found = check(&cluster, &wrong).await?;
         report.line(&format!("a registry that can't be reached: {found}"));
         assert_eq!(found["outcome"], "failed", "{found:#}");
         cluster.reach_registry(true)?;

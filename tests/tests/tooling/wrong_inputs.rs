@@ -70,7 +70,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
             "namespace.yaml: there is neither a KnativeServing nor a KnativeEventing".to_owned(),
         ),
         (
-            &["spoke-role", "-f", "fleet.yaml", "--releases", &releases],
+            &["render", "-f", "fleet.yaml", "--releases", &releases],
             "fleet.yaml: there is neither a KnativeServing nor a KnativeEventing; in place of a KnativeFleet, name a file \
              with a resource that it created, or one with the spec of its template"
                 .to_owned(),

@@ -3,12 +3,15 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use knative_operator_shared::api::Knative;
+use knative_operator_fleet::template::child_name;
+use knative_operator_shared::api::{ClusterProfileReference, Knative};
 use knative_operator_shared::version::Version;
 use knative_operator_shared::yaml;
 
-use super::files::FileArgs;
+use super::files::{File, FileArgs};
+use super::images::source::{Source, sources};
 use super::output::{self, CommandOutput, finish};
+use super::preflight::reference;
 use super::read;
 use super::release_args::{InputError, ReleaseArgs};
 use crate::spoke_role::{Covered, cluster_role};
@@ -29,6 +32,10 @@ pub struct SpokeRoleArgs {
     /// Permits gates of fleets: requests to all Services, and Jobs in all namespaces.
     #[arg(long)]
     gates: bool,
+    /// Cluster that the role is for, as NAMESPACE/NAME of its ClusterProfile, if the files have
+    /// fleets: the names of what a fleet creates depend on it.
+    #[arg(long, value_name = "CLUSTER", value_parser = reference, requires = "filename")]
+    cluster: Option<ClusterProfileReference>,
     #[command(flatten)]
     releases: ReleaseArgs,
 }
@@ -63,14 +70,44 @@ impl SpokeRoleArgs {
         let (mut resources, warnings) = if self.files.is_empty() {
             read::resources(&read::default_resources(), None, false)?
         } else {
-            let (found, warnings) = self.files.resources(None, false)?;
-            (found.into_iter().map(|one| one.resource).collect(), warnings)
+            self.of_files()?
         };
         for resource in &mut resources {
             // One for the local cluster has its namespace there; on a spoke, the usual one.
             resource.common_mut().cluster_profile_ref.get_or_insert_default();
         }
         Ok((resources, warnings))
+    }
+
+    /// The resources in the files, with those that fleets create, and warnings.
+    fn of_files(&self) -> Result<(Vec<Knative>, Vec<String>), String> {
+        let (mut resources, mut warnings, mut has_fleet) = (Vec::new(), Vec::new(), false);
+        for File { name, text } in self.files.read_all()? {
+            let (found, own_warnings) = sources(&text).map_err(|why| format!("{name}: {why}"))?;
+            for source in &found {
+                has_fleet |= source.fleet().is_some();
+                resources.extend(self.of_source(source).map_err(|why| format!("{name}: {why}"))?);
+            }
+            warnings.extend(own_warnings);
+        }
+        if resources.is_empty() {
+            let names = self.files.names();
+            return Err(format!("{names}: there is no KnativeServing, KnativeEventing or KnativeFleet"));
+        }
+        if self.cluster.is_some() && !has_fleet {
+            return Err(format!("{}: --cluster is for KnativeFleets, and there is none", self.files.names()));
+        }
+        Ok((resources, warnings))
+    }
+
+    /// The resource of `source`; of a fleet, what it may create on the cluster.
+    fn of_source(&self, source: &Source) -> Result<Vec<Knative>, String> {
+        let Some(fleet) = source.fleet() else { return Ok(vec![source.resource()?]) };
+        let Some(cluster) = &self.cluster else {
+            let fleet = source.fleet_name();
+            return Err(format!("{fleet}: name the cluster that the role is for, such as --cluster fleet-system/east"));
+        };
+        source.created(&child_name(fleet, cluster))
     }
 
     /// The versions of `resource` to cover. One that the bundle lacks is a warning, if it has
@@ -140,6 +177,42 @@ mod tests {
         );
         assert!(resources.iter().all(|resource| resource.common().cluster_profile_ref.is_some()));
         assert_eq!(warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn fleet_is_covered_for_a_cluster() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let fleet = write(
+            "fleet.yaml",
+            "{apiVersion: operator.knative.dev/v1alpha1, kind: KnativeFleet, metadata: {name: f, namespace: n}, \
+             spec: {placement: {clusterSelector: {}}, serving: {spec: {version: '1.0'}}, \
+             overrides: [{clusterSelector: {}, serving: {spec: {version: '1.1'}}}]}}",
+        );
+        let (found, _) = args(&["-f", &fleet, "--cluster=fleet-system/east"]).resources().unwrap();
+        let cluster = ClusterProfileReference { name: "east".to_owned(), namespace: "fleet-system".to_owned() };
+        let name = child_name("f", &cluster);
+        let versions: Vec<_> = found.iter().map(|one| (one.name(), one.common().version.as_deref())).collect();
+        assert_eq!(versions, [(name.as_str(), Some("1.0")), (name.as_str(), Some("1.1"))]);
+        assert!(found.iter().all(|one| one.common().cluster_profile_ref.is_some()));
+        let error = args(&["-f", &fleet]).resources().unwrap_err();
+        assert_eq!(
+            error,
+            format!(
+                "{fleet}: KnativeFleet f: name the cluster that the role is for, such as --cluster fleet-system/east"
+            )
+        );
+        let single = write("serving.yaml", &read::default_resources());
+        let error = args(&["-f", &single, "--cluster=fleet-system/east"]).resources().unwrap_err();
+        assert!(error.ends_with(": --cluster is for KnativeFleets, and there is none"), "{error}");
+        assert!(args(&["-f", &single]).resources().is_ok());
+        let other = write("other.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: n}}");
+        let error = args(&["-f", &other]).resources().unwrap_err();
+        assert!(error.contains("there is no KnativeServing"), "{error}");
     }
 
     #[test]

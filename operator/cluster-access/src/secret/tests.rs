@@ -192,8 +192,8 @@ async fn secret_of_another_namespace_names_profile_and_server() {
     let (servers, server) = (ANNOTATIONS.servers, "https://h:1/$(id)");
     let access = Access { server: server.parse().unwrap(), authority: Some(b"a".to_vec()), ..access() };
     for (annotations, part) in [
-        (json!({}), "names no ClusterProfile"),
-        (json!({servers: server}), "names no ClusterProfile"),
+        (json!({}), "does not name ClusterProfile fleet/prod"),
+        (json!({servers: server}), "does not name ClusterProfile fleet/prod"),
         (json!({CLUSTER_PROFILE: "fleet/prod"}), "kubectl annotate secret prod -n n example.com/server=URL"),
         (json!({CLUSTER_PROFILE: "fleet/prod", servers: "https://other:1"}), "is not bound to the server"),
         (json!({CLUSTER_PROFILE: "fleet/prod", servers: server}), ""),
@@ -209,6 +209,30 @@ async fn secret_of_another_namespace_names_profile_and_server() {
             }
         }
         assert!(patches.lock().unwrap().is_empty(), "{annotations}");
+    }
+}
+
+#[tokio::test]
+async fn profile_does_not_learn_whether_a_secret_exists() {
+    let namespaces = [("own", "n", false), ("n", "n", true)];
+    for (own, namespace, requires_binding) in namespaces {
+        let mut messages = Vec::new();
+        for (name, annotations) in [
+            ("prod", json!({})),
+            ("prod", json!({CLUSTER_PROFILE: "fleet/other", ANNOTATIONS.servers: "https://other:1"})),
+            ("prod", json!({CLUSTER_PROFILE: "fleet/other", SENT_TO: "[]"})),
+            ("miss", json!({})),
+        ] {
+            let (reader, patches) = reader(&annotations, requires_binding);
+            let reader = SecretReader { namespace: own.to_owned(), ..reader };
+            let source = SecretSource { namespace: Some(namespace.to_owned()), ..SecretSource::token("p", name) };
+            let refused = reader.read(&source, &cluster(), &access(), Duration::from_secs(5)).await.unwrap_err();
+            assert!(refused.reason == Reason::CredentialNotBound && patches.lock().unwrap().is_empty(), "{refused}");
+            messages.push(refused.message.replace("miss", "prod"));
+        }
+        messages.dedup();
+        assert_eq!(messages.len(), 1, "{messages:#?}");
+        assert!(messages[0].contains("does not exist"), "{messages:?}");
     }
 }
 

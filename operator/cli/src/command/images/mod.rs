@@ -1,7 +1,7 @@
 //! `knative-operator images`: lists the images of installations and of the operator, copies them to
 //! a mirror, and prints the settings with which they come from there.
 
-mod source;
+pub mod source;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The resources whose images are listed: those in a file, and those that fleets in it make.
+//! The resources whose images are listed, or which a role covers: those in a file, and those that
+//! fleets in it make.
 
 use knative_operator_rules as rules;
 use knative_operator_shared::api::fleet::Template;
@@ -133,6 +134,18 @@ impl Source {
     /// Kind and name of the fleet, for messages.
     pub fn fleet_name(&self) -> &str {
         self.what.split(" spec.").next().unwrap_or_default()
+    }
+
+    /// The name of the fleet, if this is the template of one.
+    pub fn fleet(&self) -> Option<&str> {
+        self.fleet.as_ref()?["metadata"]["name"].as_str()
+    }
+
+    /// The resources called `name` that this is the template of: without overrides, and with each.
+    pub fn created(&self, name: &str) -> Result<Vec<Knative>, String> {
+        let name = json!({"metadata": {"name": name}});
+        let plain = std::iter::once(self.with(&[&name]));
+        plain.chain(self.overrides.iter().map(|(_, patch)| self.with(&[patch, &name]))).collect()
     }
 
     /// Warnings about what the settings for a mirror don't reach.

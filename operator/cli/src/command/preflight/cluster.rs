@@ -236,19 +236,27 @@ impl Subject<'_> {
     /// Whether `name` can be installed into, and if not yet, why.
     async fn namespace(&self, name: &str) -> (Finding, Option<String>) {
         match Api::<Namespace>::all(self.client.clone()).get_metadata_opt(name).await {
-            Ok(Some(found)) if found.metadata.deletion_timestamp.is_some() => {
-                let why = format!("namespace {name} is being deleted");
-                (Finding::failed(why.clone()), Some(why))
-            }
-            Ok(Some(_)) => (Finding::passed(format!("{name} exists")), None),
-            Ok(None) => {
-                let why = format!("namespace {name} does not exist yet");
-                (Finding::passed(format!("{name} does not exist yet, and is created")), Some(why))
-            }
+            Ok(found) => existing(name, found.map(|found| found.metadata.deletion_timestamp.is_some())),
             Err(error) => {
                 let why = format!("namespace {name} can't be read: {}", error_text(&error));
                 (Finding::warning(why), None)
             }
+        }
+    }
+}
+
+/// The same for a namespace that could be read: `None` if it does not exist, or whether it is being
+/// deleted.
+fn existing(name: &str, is_terminating: Option<bool>) -> (Finding, Option<String>) {
+    match is_terminating {
+        Some(true) => {
+            let why = format!("namespace {name} is being deleted");
+            (Finding::failed(why.clone()), Some(why))
+        }
+        Some(false) => (Finding::passed(format!("{name} exists")), None),
+        None => {
+            let why = format!("namespace {name} does not exist yet");
+            (Finding::passed(format!("{name} does not exist yet, and is created")), Some(why))
         }
     }
 }
@@ -282,6 +290,18 @@ fn is_older(found: &str, minimum: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_tried_in_a_namespace_that_ends_or_does_not_exist() {
+        for (is_terminating, outcome, why) in [
+            (Some(true), Outcome::Failed, Some("namespace n is being deleted")),
+            (Some(false), Outcome::Passed, None),
+            (None, Outcome::Passed, Some("namespace n does not exist yet")),
+        ] {
+            let (finding, absent) = existing("n", is_terminating);
+            assert_eq!((finding.outcome, absent.as_deref()), (outcome, why), "{finding:?}");
+        }
+    }
 
     #[test]
     fn clocks_are_compared_by_seconds() {

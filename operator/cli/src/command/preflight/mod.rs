@@ -92,7 +92,7 @@ pub struct PreflightArgs {
 }
 
 /// The ClusterProfile `text`, which is NAMESPACE/NAME.
-fn reference(text: &str) -> Result<ClusterProfileReference, String> {
+pub fn reference(text: &str) -> Result<ClusterProfileReference, String> {
     let text = fleet::reference(text)?;
     let (namespace, name) = text.split_once('/').unwrap_or_default();
     Ok(ClusterProfileReference { name: name.to_owned(), namespace: namespace.to_owned() })

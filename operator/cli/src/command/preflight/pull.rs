@@ -126,6 +126,12 @@ impl Run {
                     Ok(Progress::Pulled) => {
                         return Finding::passed(format!("a node can pull for {component} {}", self.pull.images()));
                     }
+                    Ok(Progress::Present(why)) => {
+                        let why = why.join("; ");
+                        return Finding::warning(format!(
+                            "{component}: the node has the images, but can't pull them, as another node has to: {why}"
+                        ));
+                    }
                     Ok(Progress::Failed(why)) => return self.failed(&why.join("; ")),
                     Ok(Progress::Waiting(why)) => last = why,
                     Err(error) => last = error.to_string(),
@@ -180,7 +186,8 @@ mod tests {
 
     use super::*;
 
-    /// A cluster whose node reports `state` of a container, with what was asked of it.
+    /// A cluster whose node reports the state of a container, or a list of states of several, with
+    /// what was asked of it.
     #[derive(Clone)]
     struct Asked(Arc<Mutex<Vec<Method>>>, Value, u16);
 
@@ -196,9 +203,14 @@ mod tests {
             let method = request.method().clone();
             log.lock().unwrap().push(method.clone());
             let code = if method == Method::POST { created } else { 200 };
-            let status = json!({"phase": "Pending", "containerStatuses": [
-                {"name": "pull-0", "image": "r.io/a:1", "imageID": "", "ready": false, "restartCount": 0, "state": state}]});
-            let spec = json!({"nodeName": "node-1", "containers": [{"name": "pull-0", "image": "r.io/a:1"}]});
+            let states = state.as_array().cloned().unwrap_or_else(|| vec![state]);
+            let named = || ["pull-0", "present-0"].into_iter().zip(&states);
+            let statuses: Vec<Value> = named()
+                .map(|(name, state)| json!({"name": name, "image": "r.io/a:1", "imageID": "", "ready": false, "restartCount": 0, "state": state}))
+                .collect();
+            let containers: Vec<Value> = named().map(|(name, _)| json!({"name": name, "image": "r.io/a:1"})).collect();
+            let status = json!({"phase": "Pending", "containerStatuses": statuses});
+            let spec = json!({"nodeName": "node-1", "containers": containers});
             let body = if code < 300 {
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": spec, "status": status})
             } else {
@@ -236,12 +248,15 @@ mod tests {
     async fn pod_is_deleted_after_each_outcome() {
         let ended = json!({"terminated": {"exitCode": 128, "reason": "StartError"}});
         let refused = json!({"waiting": {"reason": "ErrImagePull", "message": "r.io/a:1: not found"}});
+        let has = "the node has the images, but can't pull them, as another node has to";
+        let present = format!("KnativeServing: {has}: cannot pull image \"r.io/a:1\": not found");
         let (open, stopped) = (CancellationToken::new(), CancellationToken::new());
         stopped.cancel();
         let all = [Method::POST, Method::GET, Method::DELETE];
         let unread = [Method::POST, Method::DELETE];
         for (state, stop, expected, methods) in [
-            (ended, &open, Finding::passed("a node can pull for KnativeServing r.io/a:1"), &all[..]),
+            (ended.clone(), &open, Finding::passed("a node can pull for KnativeServing r.io/a:1"), &all[..]),
+            (json!([refused, ended]), &open, Finding::warning(present), &all[..]),
             (refused, &open, Finding::failed("KnativeServing: cannot pull image \"r.io/a:1\": not found"), &all[..]),
             (json!({}), &stopped, Finding::skipped("KnativeServing: interrupted"), &unread[..]),
         ] {

@@ -19,18 +19,32 @@ const COMMAND: &str = "/knative-operator-preflight-only-pulls";
 const ACTIVE_SECONDS: u64 = 300;
 /// Where Pod specs are: of a workload, and of a CronJob.
 const POD_SPECS: [&str; 2] = ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec"];
+/// ConfigMap and key with the image of the sidecar of Knative Services.
+const SIDECAR: (&str, &str) = ("config-deployment", "queue-sidecar-image");
+/// Start of the names of containers that pull an image in any case.
+const PULL: &str = "pull-";
+/// Start of the names of containers that run if the node has their image.
+const PRESENT: &str = "present-";
 /// Fields that decide on which nodes Pods run.
 const PLACEMENT: [&str; 4] = ["nodeSelector", "tolerations", "schedulerName", "runtimeClassName"];
 
 /// What a Pod pulls, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// The first image of each registry.
-    images: Vec<String>,
+    /// The first image of each registry, and that of the sidecar of Knative Services.
+    images: Vec<Image>,
     /// Pull Secrets of all workloads.
     secrets: Vec<Value>,
     /// The placement of the workload with the first image.
     placement: Map<String, Value>,
+}
+
+/// An image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Image {
+    name: String,
+    /// Whether its containers have the `imagePullPolicy` Never.
+    is_preloaded: bool,
 }
 
 impl Pull {
@@ -38,13 +52,18 @@ impl Pull {
     pub fn of(plan: &Plan) -> Option<Self> {
         let specs = plan.items().iter().filter(|item| matches!(item.id.group.as_str(), "apps" | "batch"));
         let specs: Vec<Value> = specs.filter_map(|item| pod_spec(&plan.object_of(item)).cloned()).collect();
-        let (mut images, mut registries) = (Vec::new(), Vec::new());
+        let mut images: Vec<Image> = Vec::new();
         for image in specs.iter().flat_map(images_in) {
-            let registry = registry_of(image);
-            if images.len() < MAX_IMAGES && !registries.contains(&registry) {
-                images.push(image.to_owned());
-                registries.push(registry);
+            let is_like = |other: &Image| {
+                other.is_preloaded == image.is_preloaded && registry_of(&other.name) == registry_of(&image.name)
+            };
+            if images.len() < MAX_IMAGES && !images.iter().any(is_like) {
+                images.push(image);
             }
+        }
+        // No workload has it, and settings for a registry miss it easily.
+        if let Some(name) = sidecar(plan).filter(|name| !images.iter().any(|image| image.name == *name)) {
+            images.push(Image { name, is_preloaded: false });
         }
         let first = specs.iter().find(|spec| images_in(spec).next().is_some())?;
         let placement = PLACEMENT.iter().filter_map(|field| Some(((*field).to_owned(), first.get(*field)?.clone())));
@@ -68,17 +87,25 @@ impl Pull {
 
     /// The images, for people.
     pub fn images(&self) -> String {
-        self.images.join(", ")
+        self.images.iter().map(|image| image.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The Pod `name`, which Pod Security admits by its strictest standard.
     pub fn pod(&self, namespace: &str, name: &str) -> Value {
         let few = json!({"cpu": "10m", "memory": "16Mi"});
         let security = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}});
-        let container = |(index, image): (usize, &String)| {
-            json!({"name": format!("pull-{index}"), "image": image, "imagePullPolicy": "Always", "command": [COMMAND],
+        let container = |name: String, image: &Image, policy: &str| {
+            json!({"name": name, "image": image.name, "imagePullPolicy": policy, "command": [COMMAND],
                 "resources": {"requests": few, "limits": few}, "securityContext": security})
         };
+        // A node that has an image also tells whether it can pull it, as a new node has to.
+        let containers = self.images.iter().enumerate().flat_map(|(index, image)| {
+            let (pull, present) = (format!("{PULL}{index}"), format!("{PRESENT}{index}"));
+            if image.is_preloaded {
+                return vec![container(present, image, "Never")];
+            }
+            vec![container(pull, image, "Always"), container(present, image, "IfNotPresent")]
+        });
         let mut spec = json!({
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
@@ -86,7 +113,7 @@ impl Pull {
             "activeDeadlineSeconds": ACTIVE_SECONDS,
             // Not the user: each cluster may have its own numbers.
             "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": self.images.iter().enumerate().map(container).collect::<Vec<_>>(),
+            "containers": containers.collect::<Vec<_>>(),
         });
         for (field, value) in &self.placement {
             spec[field.as_str()] = value.clone();
@@ -104,11 +131,22 @@ fn pod_spec(object: &Value) -> Option<&Value> {
 }
 
 /// The images of the containers in the Pod spec `spec`.
-fn images_in(spec: &Value) -> impl Iterator<Item = &str> {
+fn images_in(spec: &Value) -> impl Iterator<Item = Image> {
     let lists = ["initContainers", "containers"];
     let containers =
         lists.into_iter().flat_map(move |list| spec.get(list).and_then(Value::as_array).into_iter().flatten());
-    containers.filter_map(|container| container.get("image")?.as_str()).filter(|image| !image.is_empty())
+    containers.filter_map(|container| {
+        let name = container.get("image")?.as_str().filter(|image| !image.is_empty())?.to_owned();
+        Some(Image { name, is_preloaded: container["imagePullPolicy"] == "Never" })
+    })
+}
+
+/// The image of the sidecar of Knative Services in `plan`.
+fn sidecar(plan: &Plan) -> Option<String> {
+    let (map, key) = SIDECAR;
+    let item = plan.items().iter().find(|item| item.id.kind == "ConfigMap" && item.id.name == map)?;
+    let image = plan.object_of(item)["data"][key].as_str()?.trim().to_owned();
+    (!image.is_empty()).then_some(image)
 }
 
 /// What the status of a Pod tells.
@@ -118,6 +156,8 @@ pub enum Progress {
     Waiting(String),
     /// All images are pulled.
     Pulled,
+    /// The node has all images, but can't pull some of them, for these reasons.
+    Present(Vec<String>),
     /// Some can't be pulled, for these reasons.
     Failed(Vec<String>),
 }
@@ -125,17 +165,41 @@ pub enum Progress {
 /// What `pod`, whose containers are those of [`Pull::pod`], tells.
 pub fn progress(pod: &Pod, now: Timestamp) -> Progress {
     let status = |name: &str| pod.status.container_statuses.iter().find(|status| status.name == name);
-    let outcomes: Vec<Option<Result<(), String>>> =
-        pod.spec.containers.iter().map(|container| of_container(pod, status(&container.name)?, now)).collect();
-    let refused: Vec<String> = outcomes.iter().flatten().filter_map(|outcome| outcome.clone().err()).collect();
+    let outcomes: Vec<(&str, Option<Result<(), String>>)> = (pod.spec.containers.iter())
+        .map(|container| {
+            let name = container.name.as_str();
+            (name, status(name).and_then(|status| of_container(pod, status, now)))
+        })
+        .collect();
     let why =
         || of_pod(pod, now).map_or_else(String::new, |cause| cause.sentence(std::slice::from_ref(&cause.subject)));
-    if outcomes.iter().any(Option::is_none) {
+    if outcomes.iter().any(|(_, outcome)| outcome.is_none()) {
         // The node rejected the Pod.
         let is_over = pod.status.phase == "Failed" && !pod.status.reason.is_empty();
         return if is_over { Progress::Failed(vec![why()]) } else { Progress::Waiting(why()) };
     }
-    if refused.is_empty() { Progress::Pulled } else { Progress::Failed(refused) }
+    // The other container with the image of the one called `name`.
+    let other = |name: &str, from: &str, to: &str| {
+        let other = format!("{to}{}", name.strip_prefix(from)?);
+        outcomes.iter().find(|(name, _)| *name == other).and_then(|(_, outcome)| outcome.as_ref())
+    };
+    let (mut present, mut refused) = (Vec::new(), Vec::new());
+    for (name, outcome) in &outcomes {
+        let Some(Err(why)) = outcome else { continue };
+        match (other(name, PULL, PRESENT), other(name, PRESENT, PULL)) {
+            (Some(Ok(())), _) => present.push(why.clone()),
+            // The same, or the node had no time to pull it again.
+            (_, Some(_)) => {}
+            _ => refused.push(why.clone()),
+        }
+    }
+    if !refused.is_empty() {
+        Progress::Failed(refused)
+    } else if present.is_empty() {
+        Progress::Pulled
+    } else {
+        Progress::Present(present)
+    }
 }
 
 /// Whether the image of a container was pulled; `None` if that is not known yet.
@@ -188,6 +252,7 @@ mod tests {
         assert_eq!(pull(std::slice::from_ref(&map)), None);
         let found = pull(&[map, workload("Deployment", &first), workload("StatefulSet", &second)]).unwrap();
         assert_eq!(found.images(), "gcr.io/a/i:1, envoyproxy/envoy:v1");
+        assert_eq!(containers(&found).len(), 4);
         assert!(found.has_secrets());
         let pod = found.pod("n", "p");
         let spec = &pod["spec"];
@@ -197,7 +262,7 @@ mod tests {
             (&json!({"disk": "fast"}), &json!({"nodeAffinity": {"x": 1}}))
         );
         assert!(spec.get("serviceAccountName").is_none() && spec["automountServiceAccountToken"] == false, "{spec}");
-        let container = &spec["containers"][1];
+        let container = &spec["containers"][2];
         assert_eq!(
             (&container["image"], &container["imagePullPolicy"]),
             (&json!("envoyproxy/envoy:v1"), &json!("Always"))
@@ -209,15 +274,76 @@ mod tests {
         assert!(!public.has_secrets() && public.pod("n", "p")["spec"].get("imagePullSecrets").is_none());
     }
 
+    /// Name, image and policy of each container.
+    fn containers(pull: &Pull) -> Vec<[String; 3]> {
+        let pod = pull.pod("n", "p");
+        let text = |container: &Value, field: &str| container[field].as_str().unwrap_or_default().to_owned();
+        let all = pod["spec"]["containers"].as_array().unwrap();
+        all.iter().map(|one| ["name", "image", "imagePullPolicy"].map(|field| text(one, field))).collect()
+    }
+
+    #[test]
+    fn sidecar_and_preloaded_images_are_tried() {
+        let pod = json!({"containers": [{"name": "a", "image": "gcr.io/a:1"},
+            {"name": "b", "image": "gcr.io/b:1", "imagePullPolicy": "Never"}, {"name": "c", "image": "gcr.io/c:1"}]});
+        let config = |image: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-deployment", "namespace": "n"},
+                "data": {"queue-sidecar-image": image}})
+        };
+        let of = |image: &str| containers(&pull(&[config(image), workload("Deployment", &pod)]).unwrap());
+        let expected = [
+            ["pull-0", "gcr.io/a:1", "Always"],
+            ["present-0", "gcr.io/a:1", "IfNotPresent"],
+            ["present-1", "gcr.io/b:1", "Never"],
+        ];
+        assert_eq!(of(""), expected);
+        assert_eq!(of("gcr.io/a:1"), expected);
+        let sidecar = [["pull-2", "gcr.io/queue:1", "Always"], ["present-2", "gcr.io/queue:1", "IfNotPresent"]];
+        assert_eq!(of("gcr.io/queue:1"), [&expected[..], &sidecar].concat());
+    }
+
+    #[test]
+    fn image_that_the_node_has_but_cannot_pull_is_no_failure() {
+        let ended =
+            json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec: \"/x\": no such file"}});
+        let refused = json!({"waiting": {"reason": "ErrImagePull", "message": "r.io/a:1: not found"}});
+        let never = json!({"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}});
+        let text = "cannot pull image \"r.io/a:1\": not found".to_owned();
+        let absent = "cannot pull image \"r.io/a:1\": it is not on the node, and imagePullPolicy is Never".to_owned();
+        for (states, expected) in [
+            (vec![("pull-0", &ended), ("present-0", &ended)], Progress::Pulled),
+            (vec![("pull-0", &refused), ("present-0", &ended)], Progress::Present(vec![text.clone()])),
+            (vec![("pull-0", &refused), ("present-0", &refused)], Progress::Failed(vec![text.clone()])),
+            (vec![("pull-0", &ended), ("present-0", &refused)], Progress::Pulled),
+            (vec![("present-0", &ended)], Progress::Pulled),
+            (vec![("present-0", &never)], Progress::Failed(vec![absent])),
+            (
+                vec![("pull-0", &refused), ("present-0", &ended), ("pull-1", &refused), ("present-1", &refused)],
+                Progress::Failed(vec![text]),
+            ),
+        ] {
+            let states: Vec<(String, Value)> =
+                states.into_iter().map(|(name, state)| (name.to_owned(), state.clone())).collect();
+            assert_eq!(named(&json!({}), &states), expected, "{states:?}");
+        }
+    }
+
     fn at() -> Timestamp {
         "2026-01-01T00:01:00Z".parse().unwrap()
     }
 
-    /// What a Pod tells whose containers have `states`.
+    /// What a Pod tells whose containers that pull have `states`.
     fn tells(phase: &Value, states: &[Value]) -> Progress {
-        let names = || states.iter().enumerate().map(|(index, state)| (format!("pull-{index}"), state));
-        let containers: Vec<Value> = names().map(|(name, _)| json!({"name": name, "image": "r.io/a:1"})).collect();
-        let statuses: Vec<Value> = names()
+        let states: Vec<(String, Value)> =
+            states.iter().enumerate().map(|(index, state)| (format!("{PULL}{index}"), state.clone())).collect();
+        named(phase, &states)
+    }
+
+    /// What a Pod tells whose containers have these names and states.
+    fn named(phase: &Value, states: &[(String, Value)]) -> Progress {
+        let containers: Vec<Value> =
+            states.iter().map(|(name, _)| json!({"name": name, "image": "r.io/a:1"})).collect();
+        let statuses: Vec<Value> = (states.iter())
             .filter(|(_, state)| !state.is_null())
             .map(|(name, state)| json!({"name": name, "ready": false, "restartCount": 0, "state": state}))
             .collect();
