@@ -196,7 +196,7 @@ impl PreflightArgs {
         pulls: Option<&Pulls>,
     ) -> Result<Vec<Report>, String> {
         let hub = &connection.client;
-        let ways = Ways::of(
+        let ways = Ways::read(
             hub,
             Credentials {
                 providers: connect::providers(self.clusterprofile_provider_file.as_deref())?,
