@@ -33,7 +33,7 @@ impl Way {
     /// # Errors
     ///
     /// Why there is none. Then nothing of it is installed.
-    pub fn of(
+    pub fn find(
         resource: &Knative,
         installed: Option<&Version>,
         target: Version,
@@ -177,7 +177,7 @@ mod tests {
         let (none, each) = (json!({}), json!({"operator.knative.dev/minor-versions": "each"}));
         let of = |annotations: &Value, installed: Option<&str>, target: &str| {
             let installed = installed.map(version);
-            let way = Way::of(&serving(annotations, &json!({})), installed.as_ref(), version(target), &available);
+            let way = Way::find(&serving(annotations, &json!({})), installed.as_ref(), version(target), &available);
             way.map(|way| [vec![way.next.clone()], way.then.clone()].concat()).map_err(|error| error.to_string())
         };
         let way = |versions: &[&str]| Ok(versions.iter().copied().map(version).collect::<Vec<_>>());
@@ -209,7 +209,7 @@ mod tests {
         let each = json!({"operator.knative.dev/minor-versions": "each"});
         let own = serving(&each, &json!({"version": "1.23.0", "manifests": [{"URL": "own.yaml"}]}));
         let available = ["1.21.3", "1.22.1"].map(version);
-        let way = |target: &str| Way::of(&own, Some(&version("1.20.3")), version(target), &available);
+        let way = |target: &str| Way::find(&own, Some(&version("1.20.3")), version(target), &available);
         assert_eq!(way("1.21.9"), Ok(Way::to(version("1.21.9"))));
         let refused = way("1.23.0").unwrap_err().to_string();
         assert!(refused.contains("with spec.manifests the operator has no versions on the way"), "{refused}");

@@ -11,7 +11,7 @@ use knative_operator_shared::fleet::selector::Traits;
 /// Namespace and name of a resource.
 pub type Name = (String, String);
 /// The target cluster of a resource; `None` is the local one.
-pub type Target = Option<ClusterProfileReference>;
+pub type TargetCluster = Option<ClusterProfileReference>;
 
 /// What reviews use of a ClusterProfile.
 #[derive(Clone, Debug, Default)]
@@ -27,10 +27,10 @@ struct Inner {
     catalog: Option<Arc<Catalog>>,
     /// ClusterProfiles; `None` until they are listed.
     profiles: Option<HashMap<ClusterProfileReference, ProfileFacts>>,
-    targets: HashMap<(Component, Name), Target>,
+    targets: HashMap<(Component, Name), TargetCluster>,
     /// Uids of the clusters of resources, as the operator published them.
     uids: HashMap<(Component, Name), String>,
-    resources: BTreeMap<(Component, Target), BTreeSet<Name>>,
+    resources: BTreeMap<(Component, TargetCluster), BTreeSet<Name>>,
 }
 
 /// Facts about the cluster. Clones share them.
@@ -69,7 +69,7 @@ impl ClusterFacts {
     }
 
     /// Another resource of `component` than `name` with the target cluster `target`.
-    pub fn competitor(&self, component: Component, target: &Target, name: &Name) -> Option<String> {
+    pub fn competitor(&self, component: Component, target: &TargetCluster, name: &Name) -> Option<String> {
         let facts = self.read();
         let resources = facts.resources.get(&(component, target.clone()))?;
         resources.iter().find(|other| *other != name).map(|(namespace, name)| format!("{namespace}/{name}"))
@@ -77,7 +77,7 @@ impl ClusterFacts {
 
     /// The resources that [`Self::competitor`] and [`Self::competitor_on_cluster`] would name, at
     /// most `most`.
-    pub fn competitors(&self, component: Component, target: &Target, name: &Name, most: usize) -> Vec<Name> {
+    pub fn competitors(&self, component: Component, target: &TargetCluster, name: &Name, most: usize) -> Vec<Name> {
         let facts = self.read();
         let same = facts.resources.get(&(component, target.clone())).into_iter().flatten();
         let all = same.chain(facts.on_cluster(component, target, name)).filter(|other| *other != name);
@@ -87,7 +87,7 @@ impl ClusterFacts {
     /// Another resource of `component` than `name`, in the same namespace, whose ClusterProfile is
     /// of the same cluster as `target`, and that ClusterProfile. Other namespaces don't count: a
     /// cluster that lies about its uid must not keep others from theirs.
-    pub fn competitor_on_cluster(&self, component: Component, target: &Target, name: &Name) -> Option<String> {
+    pub fn competitor_on_cluster(&self, component: Component, target: &TargetCluster, name: &Name) -> Option<String> {
         let facts = self.read();
         let other = facts.on_cluster(component, target, name)?;
         let profile = facts
@@ -119,7 +119,7 @@ impl ClusterFacts {
     }
 
     /// Sets the target cluster of a resource of `component`, and its uid, if it is known.
-    pub fn set_target(&self, component: Component, name: Name, target: Target, uid: Option<String>) {
+    pub fn set_target(&self, component: Component, name: Name, target: TargetCluster, uid: Option<String>) {
         let mut facts = self.write();
         facts.remove(component, &name);
         if let Some(uid) = uid {
@@ -150,7 +150,7 @@ impl ClusterFacts {
 impl Inner {
     /// Another resource of `component` than `name`, in the same namespace, on the cluster of
     /// `target`.
-    fn on_cluster(&self, component: Component, target: &Target, name: &Name) -> Option<&Name> {
+    fn on_cluster(&self, component: Component, target: &TargetCluster, name: &Name) -> Option<&Name> {
         let of_target = Component::ALL
             .into_iter()
             .filter_map(|other| self.resources.get(&(other, target.clone())).map(|names| (other, names)));

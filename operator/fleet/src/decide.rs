@@ -13,7 +13,7 @@ impl<C: Contents> Input<'_, C> {
     /// Decides. Equal inputs give an equal decision, and after all its writes the next decision is
     /// empty, or the next step.
     pub fn decide(&self) -> Decision {
-        let progress: Vec<_> = self.members.iter().map(|member| member.progress(&self.target(member))).collect();
+        let progress: Vec<_> = self.members.iter().map(|member| member.progress(&self.goal(member))).collect();
         let mut decision = Decision { progress, ..Decision::default() };
         decision.stages = self.reports(&decision.progress);
         let others = self.members.iter().filter_map(|member| self.other_wake(member));
@@ -53,13 +53,13 @@ impl<C: Contents> Input<'_, C> {
                 Progress::Deferred(_) => {
                     report.deferred += 1;
                     // What hides it repairs nothing.
-                    let has_failed = member.former_failure(&self.target(member)).is_some();
+                    let has_failed = member.former_failure(&self.goal(member)).is_some();
                     report.failed += usize::from(has_failed && member.hub_fault.is_some());
                 }
                 Progress::Skipped => report.deferred += 1,
                 Progress::Updating(_) => {
                     report.updating += 1;
-                    report.failed += usize::from(member.former_failure(&self.target(member)).is_some());
+                    report.failed += usize::from(member.former_failure(&self.goal(member)).is_some());
                 }
                 // A former failure counts no longer, and no later stage starts before its end.
                 Progress::Soaking(_) => report.soaking += 1,

@@ -10,7 +10,7 @@ use knative_operator_shared::fleet::stage::{StageSettings, Stages};
 
 use super::approval::Approved;
 use super::member::{Contents, Member, Write};
-use super::progress::{Progress, Target};
+use super::progress::{Goal, Progress};
 
 /// What a decision depends on.
 #[derive(Debug)]
@@ -146,8 +146,8 @@ impl<C: Contents> Input<'_, C> {
     }
 
     /// What the progress of `member` depends on.
-    pub fn target(&self, member: &Member) -> Target<'_, C> {
-        Target {
+    pub fn goal(&self, member: &Member) -> Goal<'_, C> {
+        Goal {
             revision: self.update,
             current: self.current,
             contents: self.contents,

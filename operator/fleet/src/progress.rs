@@ -69,7 +69,7 @@ impl Progress {
 
 /// What the progress of a cluster depends on besides the cluster.
 #[derive(Debug)]
-pub struct Target<'a, C> {
+pub struct Goal<'a, C> {
     /// The revision.
     pub revision: &'a str,
     /// The revision that was rolled out completely last.
@@ -84,13 +84,13 @@ pub struct Target<'a, C> {
 
 impl Member {
     /// What is recorded about the update to `revision`: for all its resources together.
-    fn outcome(&self, target: &Target<'_, impl Contents>) -> Outcome {
-        let Target { revision, contents, generation, .. } = *target;
-        let is_rolling_out = target.current != Some(revision);
+    fn outcome(&self, goal: &Goal<'_, impl Contents>) -> Outcome {
+        let Goal { revision, contents, generation, .. } = *goal;
+        let is_rolling_out = goal.current != Some(revision);
         let has_all = self.has(revision, contents);
         let own = || self.applied().filter(|applied| applied.revision == revision || has_all);
         // If another try was asked for one of its resources, it is asked for all.
-        let recorded = || self.of_target(target).filter_map(|applied| applied.outcome.as_ref());
+        let recorded = || self.of_goal(goal).filter_map(|applied| applied.outcome.as_ref());
         if !recorded().any(Outcome::is_retried)
             && let Some(failed) = recorded().find(|outcome| outcome.failure_since(generation).is_some())
         {
@@ -110,15 +110,15 @@ impl Member {
     }
 
     /// The reason for which the update failed, if it did. It may be observed again.
-    pub fn former_failure(&self, target: &Target<'_, impl Contents>) -> Option<&str> {
-        self.of_target(target).find_map(Applied::failure)
+    pub fn former_failure(&self, goal: &Goal<'_, impl Contents>) -> Option<&str> {
+        self.of_goal(goal).find_map(Applied::failure)
     }
 
     /// The resources whose failure is one of the update: a resource that the update leaves as it is
     /// may have failed under its former name.
-    fn of_target<'m>(&'m self, target: &Target<'_, impl Contents>) -> impl Iterator<Item = &'m Applied> {
-        let has_all = self.has(target.revision, target.contents);
-        self.of_update(target.revision).filter(move |applied| applied.revision == target.revision || has_all)
+    fn of_goal<'m>(&'m self, goal: &Goal<'_, impl Contents>) -> impl Iterator<Item = &'m Applied> {
+        let has_all = self.has(goal.revision, goal.contents);
+        self.of_update(goal.revision).filter(move |applied| applied.revision == goal.revision || has_all)
     }
 
     /// Why it is not Ready: reason and message.
@@ -127,15 +127,15 @@ impl Member {
         unreachable.or_else(|| self.applied().find_map(|applied| applied.ready.as_ref().err().cloned()))
     }
 
-    /// Progress toward `target`.
-    pub fn progress(&self, target: &Target<'_, impl Contents>) -> Progress {
-        let progress = self.progress_of_all(target);
+    /// Progress toward `goal`.
+    pub fn progress(&self, goal: &Goal<'_, impl Contents>) -> Progress {
+        let progress = self.progress_of_all(goal);
         let is_open = !matches!(progress, Progress::Updated | Progress::Conflict(_));
         if self.is_skipped && is_open { Progress::Skipped } else { progress }
     }
 
-    fn progress_of_all(&self, target: &Target<'_, impl Contents>) -> Progress {
-        let Target { revision, current, contents, .. } = *target;
+    fn progress_of_all(&self, goal: &Goal<'_, impl Contents>) -> Progress {
+        let Goal { revision, current, contents, .. } = *goal;
         if let Some(gone) = self.gone {
             return self.recorded_progress(gone, revision);
         }
@@ -173,10 +173,10 @@ impl Member {
                 }
                 (None, Some(HubFault { message, .. }), _) => Progress::Deferred(message.clone()),
                 (None, None, _) if is_waiting => Progress::Deferred(TERMINATING.to_owned()),
-                (None, None, _) => self.unreported(target.stage.deadline).unwrap_or(Progress::Pending),
+                (None, None, _) => self.unreported(goal.stage.deadline).unwrap_or(Progress::Pending),
             };
         }
-        match self.outcome(target) {
+        match self.outcome(goal) {
             Outcome::Succeeded if has_all => Progress::Updated,
             Outcome::Failed { reason, .. } => {
                 let message = match &self.gates {
@@ -185,8 +185,8 @@ impl Member {
                 };
                 Progress::Failed(reason, message)
             }
-            Outcome::Progressing { was_ready: false } => self.observed(target, false, refused),
-            _ => self.observed(target, true, refused),
+            Outcome::Progressing { was_ready: false } => self.observed(goal, false, refused),
+            _ => self.observed(goal, true, refused),
         }
     }
 
@@ -205,11 +205,11 @@ impl Member {
     }
 
     /// The progress of an update that neither succeeded nor failed yet.
-    fn observed(&self, target: &Target<'_, impl Contents>, was_ready: bool, refused: Option<Progress>) -> Progress {
-        let StageSettings { deadline, min_ready, soak, .. } = *target.stage;
+    fn observed(&self, goal: &Goal<'_, impl Contents>, was_ready: bool, refused: Option<Progress>) -> Progress {
+        let StageSettings { deadline, min_ready, soak, .. } = *goal.stage;
         let was_ready = was_ready || self.is_first_installation();
         let end = (deadline + soak) * MAX_ATTEMPTS - self.elapsed.total;
-        let phase = self.phase(target.revision, target.contents);
+        let phase = self.phase(goal.revision, goal.contents);
         if let (Phase::Hidden | Phase::NotReady, Some(refused)) = (&phase, refused) {
             return refused;
         }
@@ -233,7 +233,7 @@ impl Member {
         }
         // The next step between minor versions.
         let is_ready = self.unavailable.is_none() && self.is_ready();
-        if is_ready && !self.writes(target.revision, target.contents).is_empty() {
+        if is_ready && !self.writes(goal.revision, goal.contents).is_empty() {
             return Progress::Updating(None);
         }
         let late =

@@ -240,7 +240,7 @@ fn attention<C: Contents>(
             Progress::Waiting(reason, why, _) => (2, reason.clone(), why.clone()),
             Progress::Deferred(why) => (3, "Deferred".to_owned(), why.clone()),
             Progress::Skipped => (3, SKIPPED.to_owned(), "a person lets the rollout leave it as it is".to_owned()),
-            Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.target(member))) {
+            Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.goal(member))) {
                 (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
                 (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
                 (None, None) => match measured(member).filter(|_| input.measures_gates(member, progress)) {

@@ -60,7 +60,7 @@ pub fn select_way_after(
         VersionError::Unavailable { .. } => VersionSelectionError::Unavailable(error),
         other => VersionSelectionError::Ineligible(other),
     })?;
-    Way::of(resource, installed, version, &available).map_err(VersionSelectionError::Ineligible)
+    Way::find(resource, installed, version, &available).map_err(VersionSelectionError::Ineligible)
 }
 
 #[cfg(test)]

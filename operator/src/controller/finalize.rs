@@ -52,7 +52,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
     // Stop watching: deletions are no drift now.
     state.observer = None;
     if let Some(message) = orphan::protection(resource) {
-        let outcome = Outcome::of(ReconcileResult::Blocked("Protected", message), Requeue::AwaitChange);
+        let outcome = Outcome::new(ReconcileResult::Blocked("Protected", message), Requeue::AwaitChange);
         return status::publish_outcome(cx, resource, state, outcome).await;
     }
     match delete_installation(cx, desired, state).await {
@@ -118,7 +118,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
         }
         Err(DeletionError::Kept(why)) => {
             let result = ReconcileResult::Blocked("DeletionNotConfirmed", why);
-            let outcome = Outcome::of(result, Requeue::After(USERS_CHECK_INTERVAL));
+            let outcome = Outcome::new(result, Requeue::After(USERS_CHECK_INTERVAL));
             status::publish_outcome(cx, resource, state, outcome).await
         }
         Err(DeletionError::Failed(why)) => {

@@ -49,7 +49,7 @@ pub struct Intended {
 
 impl Intended {
     /// That of `resource`, for the objects of `plan` in `version`.
-    pub async fn of(cx: &Context, resource: &Knative, plan: &Plan, version: &Version) -> Self {
+    pub async fn find(cx: &Context, resource: &Knative, plan: &Plan, version: &Version) -> Self {
         let installed = resource.status().and_then(|status| status.version.as_deref());
         let (mut inventory, mut unknown) = (Inventory::default(), None);
         if installed.is_some_and(|installed| installed != version.to_string()) {

@@ -135,11 +135,11 @@ impl InstallSteps<'_> {
         }
         if let Some((message, rest)) = owner::recent_look(state) {
             let result = ReconcileResult::Blocked(OCCUPIED, message);
-            return Err(Box::new(Outcome::of(result, Requeue::After(rest))).into());
+            return Err(Box::new(Outcome::new(result, Requeue::After(rest))).into());
         }
         let draft = self.render(release, "")?;
         let applied = self.to_apply(draft.clone());
-        let intended = Intended::of(self.cx, self.resource, &applied, &self.version).await;
+        let intended = Intended::find(self.cx, self.resource, &applied, &self.version).await;
         let namespace = namespace::manifest(self.resource, &draft);
         let (cx, resource, cluster, store) = (self.cx, self.resource, self.cluster, &self.store);
         let (applied, disproved) = (self.applied(), self.disproved.as_ref());
@@ -160,15 +160,15 @@ impl InstallSteps<'_> {
                 Ok(Inventoried { owned, is_new: is_created && installed_version(self.resource).is_none() })
             }
             Err(Unclaimed::Occupied(message)) => {
-                Err(Box::new(Outcome::of(ReconcileResult::Blocked(OCCUPIED, message), Requeue::AwaitChange)).into())
+                Err(Box::new(Outcome::new(ReconcileResult::Blocked(OCCUPIED, message), Requeue::AwaitChange)).into())
             }
             Err(Unclaimed::Used(message)) => {
                 let result = ReconcileResult::Blocked(OCCUPIED, message);
-                Err(Box::new(Outcome::of(result, Requeue::After(CHECK_INTERVAL))).into())
+                Err(Box::new(Outcome::new(result, Requeue::After(CHECK_INTERVAL))).into())
             }
             Err(Unclaimed::NotPermitted(message)) => {
                 let result = ReconcileResult::Blocked(NOT_PERMITTED, message);
-                Err(Box::new(Outcome::of(result, Requeue::After(CHECK_INTERVAL))).into())
+                Err(Box::new(Outcome::new(result, Requeue::After(CHECK_INTERVAL))).into())
             }
             Err(Unclaimed::Ineligible(recorded, why)) => Err(NotStored::Ineligible(recorded, why)),
             Err(Unclaimed::Store(error)) if error.is_namespace_terminating() => {
@@ -207,7 +207,7 @@ impl InstallSteps<'_> {
             return Box::pin(InstallSteps { version, then, ..self }.run(state)).await;
         }
         state.refused_version = resource.common().version.clone().or(Some(String::new()));
-        Err(Box::new(Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))
+        Err(Box::new(Outcome::new(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))
     }
 
     /// Step 3: release → plan. Reused while its inputs are the same.
@@ -302,7 +302,7 @@ impl InstallSteps<'_> {
                 match announced {
                     Some(report) => {
                         tokio::time::sleep(PROGRESS_DELAY).await;
-                        let outcome = Outcome::of(ReconcileResult::Installation(report), Requeue::AwaitChange);
+                        let outcome = Outcome::new(ReconcileResult::Installation(report), Requeue::AwaitChange);
                         publish_outcome(self.cx, self.resource, state, outcome).await;
                     }
                     None => std::future::pending().await,
@@ -359,7 +359,7 @@ impl InstallSteps<'_> {
     fn failed_until(&self, requeue: Requeue, reason: String) -> Stopped {
         let report = InstallationReport::of(self.resource.component());
         let report = InstallationReport { failed: Some(reason), step: self.step(), ..report };
-        Box::new(Outcome::of(ReconcileResult::Installation(report), requeue))
+        Box::new(Outcome::new(ReconcileResult::Installation(report), requeue))
     }
 
     /// Nothing can be applied in a terminating namespace. The operator creates it again once it is
@@ -371,7 +371,7 @@ impl InstallSteps<'_> {
         let message =
             format!("namespace {namespace} on {cluster} is being deleted; waiting. Its status.conditions say for what");
         let requeue = Requeue::After(NAMESPACE_CHECK_INTERVAL);
-        Box::new(Outcome::of(ReconcileResult::Blocked(TERMINATING, message), requeue))
+        Box::new(Outcome::new(ReconcileResult::Blocked(TERMINATING, message), requeue))
     }
 
     /// The rendered objects, owned by the resource or by the anchor with uid `anchor`.

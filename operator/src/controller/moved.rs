@@ -172,7 +172,7 @@ pub async fn start_over(
     let (uid, version) = left(resource, stored, Some(now))?;
     let pending = vec![format!("the cluster of the ClusterProfile has another uid: {now}, not {uid}")];
     let report = InstallationReport { pending, ..InstallationReport::of(resource.component()) };
-    let outcome = Outcome::of(ReconcileResult::Installation(report), Requeue::After(CHECK_INTERVAL));
+    let outcome = Outcome::new(ReconcileResult::Installation(report), Requeue::After(CHECK_INTERVAL));
     // The watch has not reported the status yet that was written for it.
     let effective = state.status(resource);
     if left(resource, &effective, Some(now)).is_none() {

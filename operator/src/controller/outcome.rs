@@ -32,14 +32,14 @@ pub struct Outcome {
 
 impl Outcome {
     /// An outcome without a release.
-    pub fn of(result: ReconcileResult, requeue: Requeue) -> Self {
+    pub fn new(result: ReconcileResult, requeue: Requeue) -> Self {
         Self { result, release: None, requeue }
     }
 
     /// The installation failed as a whole, with this reason.
     pub fn failed(resource: &Knative, why: impl Into<String>, requeue: Requeue) -> Self {
         let component = resource.component();
-        Self::of(
+        Self::new(
             ReconcileResult::Installation(InstallationReport {
                 failed: Some(why.into()),
                 ..InstallationReport::of(component)

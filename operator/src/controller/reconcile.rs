@@ -101,7 +101,7 @@ async fn wait_for_go_operator(
         cx,
         resource,
         state,
-        Outcome::of(ReconcileResult::Blocked("GoOperatorRunning", message), Requeue::AwaitChange),
+        Outcome::new(ReconcileResult::Blocked("GoOperatorRunning", message), Requeue::AwaitChange),
     )
     .await
     {
@@ -132,7 +132,7 @@ async fn report_unreadable(
         cx,
         resource,
         state,
-        Outcome::of(ReconcileResult::Blocked("Unreadable", message.clone()), Requeue::AwaitChange),
+        Outcome::new(ReconcileResult::Blocked("Unreadable", message.clone()), Requeue::AwaitChange),
     )
     .await;
     if requeue == Requeue::Retry && state.warned.as_ref() != Some(&message) {
@@ -153,7 +153,7 @@ async fn ignore_local(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
         "spec.clusterProfileRef is missing, and the operator is installed without permissions for this cluster itself. Upgrade the \
          chart with knative_operator.localInstallation=true; to uninstall, delete the resource before you set it to false again"
     };
-    let outcome = Outcome::of(ReconcileResult::Blocked(LOCAL_DISABLED, message.to_owned()), Requeue::AwaitChange);
+    let outcome = Outcome::new(ReconcileResult::Blocked(LOCAL_DISABLED, message.to_owned()), Requeue::AwaitChange);
     status::publish_outcome(cx, resource, state, outcome).await
 }
 
@@ -166,7 +166,7 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
             // Own manifests are those of the version that may not follow.
             let installed = resource.installed_version().filter(|_| resource.common().manifests.is_empty());
             let Some(version) = installed else {
-                return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
+                return Outcome::new(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
             let installed = VersionChoice::Version(Way::to(version.clone()));
             let outcome = Box::pin(install_target(cx, resource, state, installed)).await;
@@ -179,7 +179,7 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
             let Outcome { result, release, requeue } = outcome;
             // A step on the way to the one that the spec means, which is finished.
             let release = release.filter(|release| release.version != version);
-            Outcome { release, ..Outcome::of(ReconcileResult::Ineligible(why, Some(Box::new(result))), requeue) }
+            Outcome { release, ..Outcome::new(ReconcileResult::Ineligible(why, Some(Box::new(result))), requeue) }
         }
     }
 }
@@ -197,7 +197,7 @@ async fn install_target(
         && let Some(stale) = resolve::stale_connection(cx, resource).await
     {
         (state.observer, state.rebuilding) = (None, true);
-        return Outcome::of(ReconcileResult::Unresolved(stale), Requeue::After(Duration::ZERO));
+        return Outcome::new(ReconcileResult::Unresolved(stale), Requeue::After(Duration::ZERO));
     }
     state.rebuilding = false;
     let cluster = match resolve::resolve_target(cx, resource, suspect).instrument(debug_span!("resolve")).await {
@@ -207,7 +207,7 @@ async fn install_target(
     state.suspect = false;
     if let Some(unresolved) = moved::unidentified(resource, &cluster) {
         (state.observer, state.suspect) = (None, true);
-        return Outcome::of(ReconcileResult::Unresolved(unresolved), Requeue::Retry);
+        return Outcome::new(ReconcileResult::Unresolved(unresolved), Requeue::Retry);
     }
     if let Some(outcome) = moved::start_over(cx, resource, state, &cluster).await {
         return outcome;
@@ -241,7 +241,7 @@ fn unresolved(state: &mut ReconcilerState, failure: ResolveFailure) -> Outcome {
     state.observer = None;
     state.suspect = true;
     let requeue = failure.requeue();
-    Outcome::of(ReconcileResult::Unresolved(failure.unresolved), requeue)
+    Outcome::new(ReconcileResult::Unresolved(failure.unresolved), requeue)
 }
 
 /// Why `resource` can't be installed, until it or another resource changes.

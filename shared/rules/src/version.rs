@@ -99,7 +99,7 @@ pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec
             return;
         }
     };
-    if let Err(error) = Way::of(resource, installed.as_ref(), version.clone(), available) {
+    if let Err(error) = Way::find(resource, installed.as_ref(), version.clone(), available) {
         violations.push(from_version_error(&NEIGHBOR, &error));
     } else if let Some(installed) = installed.filter(|installed| version < *installed) {
         violations.push(DOWNGRADE.at(

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
-use crate::support::{fleet, run};
+use crate::support::{fleet, run, step};
 
 /// Time limit of an answer: the webhook waits 5 s for a body, the rest is for a loaded machine.
 const SLOW: Duration = Duration::from_secs(30);
@@ -75,6 +75,128 @@ fn nested() -> String {
     .to_string()
 }
 
+async fn bodies_get_right_status(address: SocketAddr) -> Result<()> {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deeper = format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","object":{deep}}}}}"#
+    );
+    let review = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "request": {"uid": "1"}}).to_string();
+    let answers = tokio::task::spawn_blocking(move || -> Result<Vec<(&'static str, String, Duration)>> {
+        let mut answers = Vec::new();
+        let mut ask = |what, body: &[u8], length| -> Result<()> {
+            let started = Instant::now();
+            let answer = post(address, body, length)?;
+            answers.push((what, answer, started.elapsed()));
+            Ok(())
+        };
+        ask("empty", b"", 0)?;
+        ask("truncated", br#"{"apiVersion": "admission.k8s.io/v1", "kind": "Admis"#, 52)?;
+        ask("deep", deep.as_bytes(), deep.len())?;
+        ask("deeper", deeper.as_bytes(), deeper.len())?;
+        let old = review("admission.k8s.io/v1beta1", "AdmissionReview");
+        ask("wrong version", old.as_bytes(), old.len())?;
+        let other = review("admission.k8s.io/v1", "TokenReview");
+        ask("wrong kind", other.as_bytes(), other.len())?;
+        ask("huge Content-Length", b"{", 1 << 40)?;
+        ask("incomplete body", b"{", 1000)?;
+        let nested = nested();
+        ask("nested", nested.as_bytes(), nested.len())?;
+        Ok(answers)
+    })
+    .await??;
+    for (what, answer, took) in &answers {
+        let expected = match *what {
+            "huge Content-Length" => "HTTP/1.1 413",
+            "incomplete body" => "HTTP/1.1 408",
+            "nested" => "HTTP/1.1 200",
+            _ => "HTTP/1.1 400",
+        };
+        assert!(answer.starts_with(expected), "{what}: {answer}");
+        assert!(*took < SLOW, "{what}: after {took:?}");
+    }
+    Ok(())
+}
+
+/// A huge body without a length, requests without TLS or with an old version, and connections that
+/// send nothing.
+async fn connections_end_soon(address: SocketAddr) -> Result<()> {
+    // A huge body without a length, in chunks.
+    let (plain, old, silent, unused) = tokio::task::spawn_blocking(move || -> Result<_> {
+        let mut stream = secure(address)?;
+        stream.write_all(
+            b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
+        )?;
+        let piece = vec![b' '; 1 << 20];
+        for _ in 0..16 {
+            if stream
+                .write_all(b"100000\r\n")
+                .and_then(|()| stream.write_all(&piece))
+                .and_then(|()| stream.write_all(b"\r\n"))
+                .is_err()
+            {
+                break;
+            }
+        }
+        let answer = rest(&mut stream);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
+        // Without TLS.
+        let mut stream = connect(address)?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: webhook\r\n\r\n")?;
+        let plain = rest(&mut stream);
+        // A ClientHello of TLS 1.0: version 3.1 in record and message, one cipher suite, no
+        // extensions.
+        let mut stream = connect(address)?;
+        let hello: Vec<u8> =
+            [&[0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1][..], &[7; 32], &[0, 0, 2, 0, 0x2f, 1, 0]].concat();
+        stream.write_all(&hello)?;
+        let mut alert = Vec::new();
+        let _ = stream.read_to_end(&mut alert);
+        // A connection that never sends is closed before the handshake. After it, it stays: an
+        // API server keeps connections that it hasn't used yet.
+        let mut unused = secure(address)?;
+        unused.conn.complete_io(&mut unused.sock)?;
+        let (started, mut stream) = (Instant::now(), connect(address)?);
+        let _ = rest(&mut stream);
+        let silent = started.elapsed();
+        unused.sock.set_read_timeout(Some(Duration::from_secs(3)))?;
+        let closed = unused.read(&mut [0]).map_err(|error| error.kind());
+        Ok((plain, alert, silent, closed))
+    })
+    .await??;
+    assert!(
+        plain.starts_with("HTTP/1.1 400") && plain.ends_with("this port requires HTTPS; use https://\n"),
+        "{plain}"
+    );
+    // A fatal alert: handshake_failure (40) or protocol_version (70).
+    assert!(matches!(old[..], [0x15, _, _, _, _, 2, 40 | 70]), "{old:?}");
+    assert!(silent < SILENT, "{silent:?}");
+    assert_eq!(unused, Err(std::io::ErrorKind::WouldBlock), "an unused connection was closed");
+    Ok(())
+}
+
+/// Many silent connections don't delay others.
+async fn silent_connections_delay_nobody(address: SocketAddr) -> Result<()> {
+    let idle = (0..200).map(|_| connect(address)).collect::<Result<Vec<_>>>()?;
+    let review = |request: Value| {
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
+    };
+    let whole = review(
+        json!({"uid": "7", "operation": "CREATE", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "userInfo": {}, "object": {}}),
+    );
+    let empty = review(json!({"uid": "8"}));
+    let started = Instant::now();
+    let [answer, refused] = tokio::task::spawn_blocking(move || -> Result<_> {
+        Ok([post(address, whole.as_bytes(), whole.len())?, post(address, empty.as_bytes(), empty.len())?])
+    })
+    .await??;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"7","allowed":true"#), "{answer}");
+    // A review without its parts is refused, with its own uid.
+    assert!(refused.starts_with("HTTP/1.1 200") && refused.contains(r#""uid":"8","allowed":false"#), "{refused}");
+    assert!(started.elapsed() < OTHERS, "{:?}", started.elapsed());
+    drop(idle);
+    Ok(())
+}
+
 #[test]
 fn hostile_requests_get_right_status_soon() {
     run(async {
@@ -82,115 +204,9 @@ fn hostile_requests_get_right_status_soon() {
         let (pod, _) = fleet.product.webhook.as_ref().ok_or("no webhook")?;
         let (address, id) = (SocketAddr::from((pod.address, 8443)), pod.process.pid()?);
         let before = measure::resident(id)?;
-        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        let deeper = format!(
-            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","object":{deep}}}}}"#
-        );
-        let review =
-            |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "request": {"uid": "1"}}).to_string();
-        let answers = tokio::task::spawn_blocking(move || -> Result<Vec<(&'static str, String, Duration)>> {
-            let mut answers = Vec::new();
-            let mut ask = |what, body: &[u8], length| -> Result<()> {
-                let started = Instant::now();
-                let answer = post(address, body, length)?;
-                answers.push((what, answer, started.elapsed()));
-                Ok(())
-            };
-            ask("empty", b"", 0)?;
-            ask("truncated", br#"{"apiVersion": "admission.k8s.io/v1", "kind": "Admis"#, 52)?;
-            ask("deep", deep.as_bytes(), deep.len())?;
-            ask("deeper", deeper.as_bytes(), deeper.len())?;
-            let old = review("admission.k8s.io/v1beta1", "AdmissionReview");
-            ask("wrong version", old.as_bytes(), old.len())?;
-            let other = review("admission.k8s.io/v1", "TokenReview");
-            ask("wrong kind", other.as_bytes(), other.len())?;
-            ask("huge Content-Length", b"{", 1 << 40)?;
-            ask("incomplete body", b"{", 1000)?;
-            let nested = nested();
-            ask("nested", nested.as_bytes(), nested.len())?;
-            Ok(answers)
-        })
-        .await??;
-        for (what, answer, took) in &answers {
-            let expected = match *what {
-                "huge Content-Length" => "HTTP/1.1 413",
-                "incomplete body" => "HTTP/1.1 408",
-                "nested" => "HTTP/1.1 200",
-                _ => "HTTP/1.1 400",
-            };
-            assert!(answer.starts_with(expected), "{what}: {answer}");
-            assert!(*took < SLOW, "{what}: after {took:?}");
-        }
-        // A huge body without a length, in chunks.
-        let (plain, old, silent, unused) = tokio::task::spawn_blocking(move || -> Result<_> {
-            let mut stream = secure(address)?;
-            stream.write_all(
-                b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
-            )?;
-            let piece = vec![b' '; 1 << 20];
-            for _ in 0..16 {
-                if stream
-                    .write_all(b"100000\r\n")
-                    .and_then(|()| stream.write_all(&piece))
-                    .and_then(|()| stream.write_all(b"\r\n"))
-                    .is_err()
-                {
-                    break;
-                }
-            }
-            let answer = rest(&mut stream);
-            assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
-            // Without TLS.
-            let mut stream = connect(address)?;
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: webhook\r\n\r\n")?;
-            let plain = rest(&mut stream);
-            // A ClientHello of TLS 1.0: version 3.1 in record and message, one cipher suite, no
-            // extensions.
-            let mut stream = connect(address)?;
-            let hello: Vec<u8> =
-                [&[0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1][..], &[7; 32], &[0, 0, 2, 0, 0x2f, 1, 0]].concat();
-            stream.write_all(&hello)?;
-            let mut alert = Vec::new();
-            let _ = stream.read_to_end(&mut alert);
-            // A connection that never sends is closed before the handshake. After it, it stays: an
-            // API server keeps connections that it hasn't used yet.
-            let mut unused = secure(address)?;
-            unused.conn.complete_io(&mut unused.sock)?;
-            let (started, mut stream) = (Instant::now(), connect(address)?);
-            let _ = rest(&mut stream);
-            let silent = started.elapsed();
-            unused.sock.set_read_timeout(Some(Duration::from_secs(3)))?;
-            let closed = unused.read(&mut [0]).map_err(|error| error.kind());
-            Ok((plain, alert, silent, closed))
-        })
-        .await??;
-        assert!(
-            plain.starts_with("HTTP/1.1 400") && plain.ends_with("this port requires HTTPS; use https://\n"),
-            "{plain}"
-        );
-        // A fatal alert: handshake_failure (40) or protocol_version (70).
-        assert!(matches!(old[..], [0x15, _, _, _, _, 2, 40 | 70]), "{old:?}");
-        assert!(silent < SILENT, "{silent:?}");
-        assert_eq!(unused, Err(std::io::ErrorKind::WouldBlock), "an unused connection was closed");
-        // Many silent connections don't delay others.
-        let idle = (0..200).map(|_| connect(address)).collect::<Result<Vec<_>>>()?;
-        let review = |request: Value| {
-            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
-        };
-        let whole = review(
-            json!({"uid": "7", "operation": "CREATE", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "userInfo": {}, "object": {}}),
-        );
-        let empty = review(json!({"uid": "8"}));
-        let started = Instant::now();
-        let [answer, refused] = tokio::task::spawn_blocking(move || -> Result<_> {
-            Ok([post(address, whole.as_bytes(), whole.len())?, post(address, empty.as_bytes(), empty.len())?])
-        })
-        .await??;
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"7","allowed":true"#), "{answer}");
-        // A review without its parts is refused, with its own uid.
-        assert!(refused.starts_with("HTTP/1.1 200") && refused.contains(r#""uid":"8","allowed":false"#), "{refused}");
-        assert!(started.elapsed() < OTHERS, "{:?}", started.elapsed());
-        drop(idle);
+        step("bodies", bodies_get_right_status(address)).await?;
+        step("connections", connections_end_soon(address)).await?;
+        step("silent connections", silent_connections_delay_nobody(address)).await?;
         let after = measure::resident(id)?;
         assert!(after < before + 32 * 1024, "resident memory went from {before} to {after} KiB");
         Ok(())

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use crate::status::command;
 use crate::support::{
     INSTALL, apply, condition, gone, has_condition, has_event, namespace, nothing_left, ready, resource, run, status,
-    without_ingress,
+    step, without_ingress,
 };
 
 const PLACE: &str = "knative-serving";
@@ -182,6 +182,24 @@ async fn set_log_permission(cluster: &Cluster, is_granted: bool) -> Result<()> {
     Ok(())
 }
 
+/// A deletion tells until when Pods drain.
+async fn draining_is_reported(cluster: &Cluster, serving: &Value, kubelet: &Kubelet) -> Result<()> {
+    kubelet.set_ends(false).await?;
+    let mut audit = Audit::of(cluster, HUB_USER)?;
+    cluster.stored(serving).start_deletion().await?;
+    let drains = |s: &KnativeStatus| {
+        let message = condition(s, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default();
+        message.contains(" to be deleted: 2 Pods drain, until 20") && message.ends_with("Z at the latest")
+    };
+    let reported = status(cluster, serving, LIMIT, "draining", drains).await?;
+    eprintln!("{}", condition(&reported, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default());
+    let mut asked = questions(&audit.take_all(&cluster.client()).await?);
+    asked.dedup();
+    assert_eq!(asked, ["list pods"]);
+    kubelet.set_ends(true).await?;
+    gone(cluster, serving).await
+}
+
 #[test]
 fn causes_are_those_of_the_pods() {
     run(async {
@@ -262,25 +280,11 @@ fn causes_are_those_of_the_pods() {
         kubelet.set("webhook", Value::Null).await?;
         ready(&cluster, &serving).await?;
 
-        crash_loop(&cluster, &serving, &kubelet, &mut audit).await?;
+        step("a crash loop", crash_loop(&cluster, &serving, &kubelet, &mut audit)).await?;
         let log = product.operator.process.log();
         assert!(!log.contains("hunter2"), "the log of the operator has a password");
 
-        // A deletion tells until when Pods drain.
-        kubelet.set_ends(false).await?;
-        let mut audit = Audit::of(&cluster, HUB_USER)?;
-        cluster.stored(&serving).start_deletion().await?;
-        let drains = |s: &KnativeStatus| {
-            let message = condition(s, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default();
-            message.contains(" to be deleted: 2 Pods drain, until 20") && message.ends_with("Z at the latest")
-        };
-        let reported = status(&cluster, &serving, LIMIT, "draining", drains).await?;
-        eprintln!("{}", condition(&reported, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default());
-        let mut asked = questions(&audit.take_all(&cluster.client()).await?);
-        asked.dedup();
-        assert_eq!(asked, ["list pods"]);
-        kubelet.set_ends(true).await?;
-        gone(&cluster, &serving).await?;
+        step("draining", draining_is_reported(&cluster, &serving, &kubelet)).await?;
         nothing_left(&cluster, &before).await
     });
 }

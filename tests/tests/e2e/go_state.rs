@@ -27,7 +27,7 @@ pub struct State {
 
 impl State {
     /// That of `namespaces`; without Pods of Jobs, which come and go.
-    pub async fn of(cluster: &Cluster, namespaces: &[&str]) -> Result<Self> {
+    pub async fn read(cluster: &Cluster, namespaces: &[&str]) -> Result<Self> {
         let mut state = Self { pods: BTreeMap::new(), sets: BTreeMap::new(), deployments: BTreeMap::new() };
         for namespace in namespaces {
             let all = ListParams::default();

@@ -89,14 +89,14 @@ fn go_operator_objects_are_taken_over_without_restart() {
             available(&spoke, place).await?;
         }
         let adapter = writers::adapter(&spoke).await?;
-        let state = State::of(&spoke, &BOTH).await?;
+        let state = State::read(&spoke, &BOTH).await?;
         let product = take_over(&hub, &mut go, true).await?;
         for (resource, place) in resources.iter().zip(BOTH) {
             taken(&spoke, place).await?;
             current(&hub, resource).await?;
             owned_by_this_operator(&spoke, place).await?;
         }
-        state.is_same(&State::of(&spoke, &BOTH).await?, "taken over on a spoke");
+        state.is_same(&State::read(&spoke, &BOTH).await?, "taken over on a spoke");
         assert_eq!(writers::adapter(&spoke).await?, adapter, "what Eventing's controller had written");
         assert!(!overridden(&spoke).await?, "the override that the spec no longer has is still there");
 
@@ -108,12 +108,12 @@ fn go_operator_objects_are_taken_over_without_restart() {
         wait::until(&maps, "config-features", INSTALL, "as before", |m| !has(m)).await?;
 
         // Back to the Go operator, and forth.
-        let state = State::of(&spoke, &BOTH).await?;
+        let state = State::read(&spoke, &BOTH).await?;
         go_back(&hub, product, &mut go).await?;
         reconciled(&hub, &spoke, &resources[serving], "back").await?;
         current(&hub, &resources[1]).await?;
         // The Go operator overwrites what Eventing's controller wrote to its adapter.
-        let back = State::of(&spoke, &BOTH).await?.without(ADAPTER);
+        let back = State::read(&spoke, &BOTH).await?.without(ADAPTER);
         state.without(ADAPTER).no_restart(&back, "back to the Go operator on a spoke");
         let product = take_over(&hub, &mut go, true).await?;
         for resource in &resources {
@@ -144,12 +144,12 @@ fn installation_in_own_namespace_stays_there() {
         namespace(&hub, "team").await?;
         apply(&hub, &resource).await?;
         ready(&hub, &resource).await?;
-        let state = State::of(&spoke, &["team"]).await?;
+        let state = State::read(&spoke, &["team"]).await?;
 
         let product = take_over(&hub, &mut go, true).await?;
         taken(&spoke, "team").await?;
         current(&hub, &resource).await?;
-        state.is_same(&State::of(&spoke, &["team"]).await?, "taken over in its own namespace");
+        state.is_same(&State::read(&spoke, &["team"]).await?, "taken over in its own namespace");
         assert!(Api::<Namespace>::all(spoke.client()).get_opt("knative-serving").await?.is_none());
         let events = Api::<Event>::namespaced(hub.client(), "team").list(&ListParams::default()).await?;
         assert!(events.iter().any(|e| e.reason.as_deref() == Some("NamespaceKept")), "there is no event NamespaceKept");
@@ -157,7 +157,7 @@ fn installation_in_own_namespace_stays_there() {
         // The way back, and here again.
         go_back(&hub, product, &mut go).await?;
         reconciled(&hub, &spoke, &resource, "back").await?;
-        state.no_restart(&State::of(&spoke, &["team"]).await?, "back to the Go operator in its own namespace");
+        state.no_restart(&State::read(&spoke, &["team"]).await?, "back to the Go operator in its own namespace");
         let mut product = take_over(&hub, &mut go, true).await?;
         reconciled(&hub, &spoke, &resource, "again").await?;
 
@@ -186,7 +186,7 @@ fn local_installation_is_taken_over_or_removed() {
             namespace(&hub, "knative-serving").await?;
             apply(&hub, &resource).await?;
             ready(&hub, &resource).await?;
-            let state = State::of(&hub, &["knative-serving"]).await?;
+            let state = State::read(&hub, &["knative-serving"]).await?;
             if looked {
                 // This operator waits until the Go operator has stopped.
                 Product::upgrade_release(&hub, &go_state::values(&hub, false)).await?;
@@ -195,16 +195,16 @@ fn local_installation_is_taken_over_or_removed() {
                 go.stop()?;
                 taken(&hub, "knative-serving").await?;
                 current(&hub, &resource).await?;
-                let taken_over = State::of(&hub, &["knative-serving"]).await?;
+                let taken_over = State::read(&hub, &["knative-serving"]).await?;
                 state.is_same(&taken_over, "taken over locally");
                 owned_by_this_operator(&hub, "knative-serving").await?;
                 go_back(&hub, product, &mut go).await?;
                 reconciled(&hub, &hub, &resource, "back").await?;
-                let back = State::of(&hub, &["knative-serving"]).await?;
+                let back = State::read(&hub, &["knative-serving"]).await?;
                 taken_over.no_restart(&back, "back to the Go operator locally");
                 let product = take_over(&hub, &mut go, false).await?;
                 reconciled(&hub, &hub, &resource, "again").await?;
-                state.no_restart(&State::of(&hub, &["knative-serving"]).await?, "taken over again");
+                state.no_restart(&State::read(&hub, &["knative-serving"]).await?, "taken over again");
                 delete(&hub, &resource).await?;
                 go_back(&hub, product, &mut go).await?;
             } else {

@@ -26,7 +26,7 @@ fn migration_and_rollback_restart_no_knative_pod() {
         let serving = installed_by_go(Component::Serving, "knative-serving", None, go_operator::VERSION);
         apply(&hub, &serving).await?;
         ready(&hub, &serving).await?;
-        let (before, state) = (resources(&hub).await?, State::of(&hub, &["knative-serving"]).await?);
+        let (before, state) = (resources(&hub).await?, State::read(&hub, &["knative-serving"]).await?);
         let (mut shell, mut product) = (Shell::new(&[("hub", &hub)], &values(&hub, false)?)?, None);
         shell.run(&block("Before you begin")?, nothing_installed).await?;
         let releases = go_operator::releases()?;
@@ -40,14 +40,14 @@ fn migration_and_rollback_restart_no_knative_pod() {
         ready(&hub, &serving).await?;
         shell.run(&block("Verify")?, nothing_installed).await?;
         assert_eq!(resources(&hub).await?, before);
-        state.is_same(&State::of(&hub, &["knative-serving"]).await?, "helm upgrade");
+        state.is_same(&State::read(&hub, &["knative-serving"]).await?, "helm upgrade");
         shell.run(&block("After helm upgrade")?, nothing_installed).await?;
         drop(product);
         go.start(&hub).await?;
         reconciled(&hub, &hub, &serving, "back").await?;
         shell.run(&block("Verify")?, nothing_installed).await?;
         assert_eq!(resources(&hub).await?, before);
-        state.no_restart(&State::of(&hub, &["knative-serving"]).await?, "helm rollback");
+        state.no_restart(&State::read(&hub, &["knative-serving"]).await?, "helm rollback");
         Ok(())
     });
 }

@@ -240,7 +240,7 @@ fn resources_without_spec_take_over_go_operator_objects() {
         for component in Component::ALL {
             ready(&hub, &bare(component, None)).await?;
         }
-        let before = State::of(&hub, &places).await?;
+        let before = State::read(&hub, &places).await?;
         assert!(before.pods.len() >= 12, "{before}");
         let _product = take_over(&hub, &mut go, false).await?;
         for component in Component::ALL {
@@ -251,7 +251,7 @@ fn resources_without_spec_take_over_go_operator_objects() {
             let stored = hub.kubectl(&["get", component.plural(), place, "-n", place, "-o", "json"], "").await?;
             assert!(serde_json::from_str::<Value>(&stored)?.get("spec").is_none(), "a spec was added: {stored}");
         }
-        before.is_same(&State::of(&hub, &places).await?, "without spec");
+        before.is_same(&State::read(&hub, &places).await?, "without spec");
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
         }

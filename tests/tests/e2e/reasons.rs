@@ -1,6 +1,7 @@
 //! Reasons of `TargetClusterResolved` that need a hub of their own: cause, report, and recovery.
 //! (The others are in [`crate::failures`].)
 
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     apply, condition, has_condition, has_event, logged, namespace, nothing_to_install, provider, resource, run, script,
-    status,
+    status, step,
 };
 
 const LIMIT: Duration = wait::LIMIT;
@@ -36,6 +37,114 @@ async fn has_events(hub: &Cluster, reasons: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The provider file has no providers, is invalid, and is valid again, without a restart.
+async fn provider_file_changes(hub: &Cluster, product: &Product, asked: &Value) -> Result<()> {
+    let right = provider_file(hub).await?;
+    set_provider_file(hub, r#"{"providers": []}"#).await?;
+    has_condition(hub, asked, "TargetClusterResolved", "AccessProviderNotConfigured", "names no provider").await?;
+    set_provider_file(hub, &right).await?;
+    resolved(hub, asked).await?;
+    set_provider_file(hub, "rubbish").await?;
+    invalid(product).await?;
+    let ignored = "the provider file is invalid; its last valid contents stay in use";
+    logged(&product.operator.process, ignored).await?;
+    set_provider_file(hub, &right).await
+}
+
+/// The cluster moves to an address that never answers, and back.
+async fn cluster_moves(hub: &Cluster, spoke: &Cluster, asked: &Value) -> Result<()> {
+    let hole = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let mut away = product::access(spoke, "spoke");
+    away[0]["cluster"]["server"] = json!(format!("https://{}", hole.local_addr()?));
+    product::status(hub, "spoke", "True", &away).await?;
+    has_condition(hub, asked, "TargetClusterResolved", "RemoteClusterStale", "rebuilding the connection").await?;
+    has_condition(hub, asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection within 5s").await?;
+    product::status(hub, "spoke", "True", &product::access(spoke, "spoke")).await?;
+    resolved(hub, asked).await
+}
+
+/// The operator stops while it waits for the credential of `waits`, which a plugin in `plugins`
+/// gives.
+async fn operator_stops_while_it_waits(
+    hub: &Cluster,
+    spoke: &Cluster,
+    (product, plugins): (&mut Product, &Path),
+    waits: &Value,
+) -> Result<()> {
+    script(&plugins.join("slow"), "#!/bin/sh\nsleep 3600\n")?;
+    let mut slow = product::access(spoke, "spoke");
+    slow[0]["name"] = json!("slow");
+    product::profile(hub, "slow", &slow).await?;
+    apply(hub, waits).await?;
+    started(product, &product.operator.path("/access-plugins/own/slow")).await?;
+    product.operator.process.signal(Signal::TERM)?;
+    has_condition(hub, waits, "TargetClusterResolved", "ClusterProviderClosed", "is shutting down").await?;
+    assert_eq!(product.operator.process.wait()?, 0);
+    script(
+        &plugins.join("slow"),
+        &format!("#!/bin/sh\nexec {}\n", tools::control_plane("secretreader-plugin")?.display()),
+    )?;
+    Ok(())
+}
+
+/// It starts without a provider file, and then with it.
+async fn operator_starts_without_provider_file(
+    hub: &Cluster,
+    product: &mut Product,
+    asked: &Value,
+    waits: &Value,
+) -> Result<()> {
+    let patch = |operation: Value| json!([operation]).to_string();
+    let argument = hub
+        .kubectl(
+            &[
+                "get",
+                "deployment",
+                "knative-operator",
+                "-n",
+                product::NAMESPACE,
+                "-o",
+                "jsonpath={.spec.template.spec.containers[0].args[0]}",
+            ],
+            "",
+        )
+        .await?;
+    assert!(argument.starts_with("--clusterprofile-provider-file="), "{argument}");
+    let place = "/spec/template/spec/containers/0/args/0";
+    let change = async |patch: String| {
+        hub.kubectl(
+            &["patch", "deployment", "knative-operator", "-n", product::NAMESPACE, "--type=json", "-p", &patch],
+            "",
+        )
+        .await
+    };
+    change(patch(json!({"op": "remove", "path": place}))).await?;
+    product.start_operator(hub).await?;
+    has_condition(
+        hub,
+        asked,
+        "TargetClusterResolved",
+        "MulticlusterDisabled",
+        "runs without --clusterprofile-provider-file",
+    )
+    .await?;
+    change(patch(json!({"op": "add", "path": place, "value": argument}))).await?;
+    product.restart_operator(hub, Signal::TERM).await?;
+    resolved(hub, asked).await?;
+    resolved(hub, waits).await
+}
+
+/// The CustomResourceDefinition of ClusterProfiles is deleted, and created again.
+async fn definition_comes_back(hub: &Cluster, spoke: &Cluster, asked: &Value) -> Result<()> {
+    let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
+    hub.kubectl(&["delete", "-f", "-"], &crd).await?;
+    has_condition(hub, asked, "TargetClusterResolved", "ClusterProfileNotFound", "does not exist").await?;
+    hub.kubectl(&["apply", "-f", "-"], &crd).await?;
+    wait::established(hub.client()).await?;
+    product::profile(hub, "spoke", &product::access(spoke, "spoke")).await?;
+    resolved(hub, asked).await
+}
+
 #[test]
 fn reasons_of_the_operator_itself_are_reported_and_recover() {
     run(async {
@@ -48,94 +157,14 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
         apply(&hub, &asked).await?;
         resolved(&hub, &asked).await?;
 
-        // The provider file has no providers, is invalid, and is valid again, without a restart.
-        let right = provider_file(&hub).await?;
-        set_provider_file(&hub, r#"{"providers": []}"#).await?;
-        has_condition(&hub, &asked, "TargetClusterResolved", "AccessProviderNotConfigured", "names no provider")
-            .await?;
-        set_provider_file(&hub, &right).await?;
-        resolved(&hub, &asked).await?;
-        set_provider_file(&hub, "rubbish").await?;
-        invalid(&product).await?;
-        let ignored = "the provider file is invalid; its last valid contents stay in use";
-        logged(&product.operator.process, ignored).await?;
-        set_provider_file(&hub, &right).await?;
-
-        // The cluster moves to an address that never answers, and back.
-        let hole = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-        let mut away = product::access(&spoke, "spoke");
-        away[0]["cluster"]["server"] = json!(format!("https://{}", hole.local_addr()?));
-        product::status(&hub, "spoke", "True", &away).await?;
-        has_condition(&hub, &asked, "TargetClusterResolved", "RemoteClusterStale", "rebuilding the connection").await?;
-        has_condition(&hub, &asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection within 5s")
-            .await?;
-        product::status(&hub, "spoke", "True", &product::access(&spoke, "spoke")).await?;
-        resolved(&hub, &asked).await?;
-
-        // The operator stops while it waits for a credential.
-        script(&plugins.path().join("slow"), "#!/bin/sh\nsleep 3600\n")?;
-        let mut slow = product::access(&spoke, "spoke");
-        slow[0]["name"] = json!("slow");
-        product::profile(&hub, "slow", &slow).await?;
+        step("the provider file", provider_file_changes(&hub, &product, &asked)).await?;
+        step("the cluster moves", cluster_moves(&hub, &spoke, &asked)).await?;
         let waits = asking("slow");
-        apply(&hub, &waits).await?;
-        started(&product, &product.operator.path("/access-plugins/own/slow")).await?;
-        product.operator.process.signal(Signal::TERM)?;
-        has_condition(&hub, &waits, "TargetClusterResolved", "ClusterProviderClosed", "is shutting down").await?;
-        assert_eq!(product.operator.process.wait()?, 0);
-        script(
-            &plugins.path().join("slow"),
-            &format!("#!/bin/sh\nexec {}\n", tools::control_plane("secretreader-plugin")?.display()),
-        )?;
-
-        // It starts without a provider file, and then with it.
-        let patch = |operation: Value| json!([operation]).to_string();
-        let argument = hub
-            .kubectl(
-                &[
-                    "get",
-                    "deployment",
-                    "knative-operator",
-                    "-n",
-                    product::NAMESPACE,
-                    "-o",
-                    "jsonpath={.spec.template.spec.containers[0].args[0]}",
-                ],
-                "",
-            )
-            .await?;
-        assert!(argument.starts_with("--clusterprofile-provider-file="), "{argument}");
-        let place = "/spec/template/spec/containers/0/args/0";
-        let change = async |patch: String| {
-            hub.kubectl(
-                &["patch", "deployment", "knative-operator", "-n", product::NAMESPACE, "--type=json", "-p", &patch],
-                "",
-            )
-            .await
-        };
-        change(patch(json!({"op": "remove", "path": place}))).await?;
-        product.start_operator(&hub).await?;
-        has_condition(
-            &hub,
-            &asked,
-            "TargetClusterResolved",
-            "MulticlusterDisabled",
-            "runs without --clusterprofile-provider-file",
-        )
-        .await?;
-        change(patch(json!({"op": "add", "path": place, "value": argument}))).await?;
-        product.restart_operator(&hub, Signal::TERM).await?;
-        resolved(&hub, &asked).await?;
-        resolved(&hub, &waits).await?;
-
-        // The CustomResourceDefinition of ClusterProfiles is deleted, and created again.
-        let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
-        hub.kubectl(&["delete", "-f", "-"], &crd).await?;
-        has_condition(&hub, &asked, "TargetClusterResolved", "ClusterProfileNotFound", "does not exist").await?;
-        hub.kubectl(&["apply", "-f", "-"], &crd).await?;
-        wait::established(hub.client()).await?;
-        product::profile(&hub, "spoke", &product::access(&spoke, "spoke")).await?;
-        resolved(&hub, &asked).await?;
+        let stops = operator_stops_while_it_waits(&hub, &spoke, (&mut product, plugins.path()), &waits);
+        step("the operator stops", stops).await?;
+        let starts = operator_starts_without_provider_file(&hub, &mut product, &asked, &waits);
+        step("the operator starts", starts).await?;
+        step("the definition comes back", definition_comes_back(&hub, &spoke, &asked)).await?;
         has_events(
             &hub,
             &[

@@ -17,12 +17,28 @@ use serde_json::{Value, json};
 use crate::overrides;
 use crate::support::{
     apply, condition, delete, eventing, fleet, has_condition, has_event, namespace, nothing_left, ready, run, serving,
-    status, without_ingress,
+    status, step, without_ingress,
 };
 
 /// Time limit of a repair: 2 s are expected, the rest is for a loaded machine. Less than the
 /// back-off of a contended object.
 const REPAIR: Duration = Duration::from_secs(45);
+
+/// Deleting the anchor deletes everything that it owns: all of it is recreated, such as the
+/// Deployment `name`, owned by a new anchor.
+async fn deleted_anchor_is_recreated(spoke: &Cluster, anchor: &ConfigMap, name: &str) -> Result<()> {
+    let anchors = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
+    let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+    anchors.delete(&anchor.name_any(), &DeleteParams::default()).await?;
+    let renewed =
+        wait::until(&anchors, &anchor.name_any(), REPAIR, "back", |a| a.is_some_and(|a| a.uid() != anchor.uid()))
+            .await?;
+    let owner = renewed.and_then(|a| a.uid());
+    let owned = |d: Option<&Deployment>| {
+        d.is_some_and(|d| d.owner_references().iter().map(|o| Some(o.uid.clone())).eq([owner.clone()]))
+    };
+    wait::until(&deployments, name, REPAIR, "owned by the new anchor", owned).await.map(drop)
+}
 
 #[test]
 fn both_kinds_install_on_spoke_are_repaired_and_leave_only_crds() {
@@ -89,18 +105,7 @@ fn both_kinds_install_on_spoke_are_repaired_and_leave_only_crds() {
         wait::until(&maps, "config-defaults", REPAIR, "repaired", right).await?;
         ready(hub, &serving).await?;
 
-        // Deleting the anchor deletes everything that it owns: all of it is recreated, owned by a
-        // new anchor.
-        let anchors = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
-        anchors.delete(&anchor.name_any(), &DeleteParams::default()).await?;
-        let renewed =
-            wait::until(&anchors, &anchor.name_any(), REPAIR, "back", |a| a.is_some_and(|a| a.uid() != anchor.uid()))
-                .await?;
-        let owner = renewed.and_then(|a| a.uid());
-        let owned = |d: Option<&Deployment>| {
-            d.is_some_and(|d| d.owner_references().iter().map(|o| Some(o.uid.clone())).eq([owner.clone()]))
-        };
-        wait::until(&deployments, name, REPAIR, "owned by the new anchor", owned).await?;
+        step("a deleted anchor", deleted_anchor_is_recreated(spoke, &anchor, name)).await?;
         ready(hub, &serving).await?;
 
         // Each step is in an event.

@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::load::{self, Load};
-use crate::support::{namespace, resource, run};
+use crate::support::{namespace, resource, run, step};
 
 const SECRET: &str = "operator-webhook-certs";
 const CONFIGURATION: &str = "validation.operator.knative.dev";
@@ -71,6 +71,59 @@ fn effort() -> Effort {
 
 /// Time until all nodes know that a Pod terminates, less than the drain delay.
 const PROPAGATION: Duration = Duration::from_secs(2);
+
+async fn chart_is_upgraded(hub: &Cluster) -> Result<()> {
+    let chart = tools::project().join("charts/knative-operator").display().to_string();
+    let file = hub.dir().join("values.json").display().to_string();
+    for number in 0..2 {
+        let annotation = format!("knative_operator.operator_webhook.podAnnotations.turn=t{number}");
+        hub.helm(&[
+            "upgrade",
+            "knative-operator",
+            &chart,
+            "-n",
+            NAMESPACE,
+            "--values",
+            &file,
+            "--set",
+            &annotation,
+            "--wait",
+            "--timeout",
+            "10m",
+        ])
+        .await?;
+    }
+    Ok(())
+}
+
+async fn lost_secret_is_replaced(hub: &Cluster) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
+    secrets.delete(SECRET, &kube::api::DeleteParams::default()).await?;
+    let whole = |secret: Option<&Secret>| {
+        secret.is_some_and(|s| {
+            s.data.as_ref().is_some_and(|d| d.get("tls.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
+        })
+    };
+    wait::until(&secrets, SECRET, wait::LIMIT, "there again", whole).await?;
+    for rubbish in [
+        json!({"data": null}),
+        json!({"data": {"tls.crt": "cnViYmlzaA==", "ca.key": "cnViYmlzaA==", "authority.crt": "cnViYmlzaA=="}}),
+    ] {
+        secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&rubbish)).await?;
+        wait::until(&secrets, SECRET, wait::LIMIT, "whole again", |s| {
+            whole(s)
+                && s.is_some_and(|s| {
+                    s.data
+                        .as_ref()
+                        .is_some_and(|d| d.get("authority.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
+                })
+        })
+        .await?;
+        // The restored certificates are rotated in steps.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    Ok(())
+}
 
 #[test]
 fn rotation_and_replacement_fail_no_admission() {
@@ -126,55 +179,12 @@ fn rotation_and_replacement_fail_no_admission() {
 
         // Upgrade of the chart.
         let load = Load::start(&hub.client(), "rotation", effort.rate);
-        let chart = tools::project().join("charts/knative-operator").display().to_string();
-        let file = hub.dir().join("values.json").display().to_string();
-        for number in 0..2 {
-            let annotation = format!("knative_operator.operator_webhook.podAnnotations.turn=t{number}");
-            hub.helm(&[
-                "upgrade",
-                "knative-operator",
-                &chart,
-                "-n",
-                NAMESPACE,
-                "--values",
-                &file,
-                "--set",
-                &annotation,
-                "--wait",
-                "--timeout",
-                "10m",
-            ])
-            .await?;
-        }
+        step("an upgrade of the chart", chart_is_upgraded(&hub)).await?;
         eprintln!("{} admissions while the chart was upgraded, none failed", load.end().await?);
 
         // A removed caBundle is restored, and a lost Secret replaced, without failures.
         let load = Load::start(&hub.client(), "rotation", effort.rate);
-        let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
-        secrets.delete(SECRET, &kube::api::DeleteParams::default()).await?;
-        let whole = |secret: Option<&Secret>| {
-            secret.is_some_and(|s| {
-                s.data.as_ref().is_some_and(|d| d.get("tls.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
-            })
-        };
-        wait::until(&secrets, SECRET, wait::LIMIT, "there again", whole).await?;
-        for rubbish in [
-            json!({"data": null}),
-            json!({"data": {"tls.crt": "cnViYmlzaA==", "ca.key": "cnViYmlzaA==", "authority.crt": "cnViYmlzaA=="}}),
-        ] {
-            secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&rubbish)).await?;
-            wait::until(&secrets, SECRET, wait::LIMIT, "whole again", |s| {
-                whole(s)
-                    && s.is_some_and(|s| {
-                        s.data
-                            .as_ref()
-                            .is_some_and(|d| d.get("authority.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
-                    })
-            })
-            .await?;
-            // The restored certificates are rotated in steps.
-            tokio::time::sleep(Duration::from_secs(3)).await;
-        }
+        step("a lost Secret", lost_secret_is_replaced(&hub)).await?;
         eprintln!("{} admissions while the Secret was lost three times, none failed", load.end().await?);
         let took = wiped(&hub).await?;
         eprintln!("an erased caBundle is restored after {took:.1?}");

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use knative_operator_shared::api::{Component, Condition, KnativeStatus};
@@ -18,7 +19,7 @@ use knative_operator_tests::process::{self, Process};
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::remaining::remaining;
-use knative_operator_tests::{Result, wait, waits};
+use knative_operator_tests::{Error, Result, wait, waits};
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
@@ -50,6 +51,21 @@ pub fn run(test: impl Future<Output = Result<()>>) {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// Runs a step of a test. If it fails, its `name` is at the start of the error, or after the
+/// message of an assertion.
+pub fn step<'s, T: 's>(name: &'s str, step: impl Future<Output = Result<T>> + 's) -> LocalBoxFuture<'s, Result<T>> {
+    Box::pin(async move {
+        match AssertUnwindSafe(step).catch_unwind().await {
+            // With the lines on its way.
+            Ok(outcome) => outcome.map_err(|error| Error::from(format!("{name}: {error:?}"))),
+            Err(panic) => {
+                eprintln!("failed in the step: {name}");
+                std::panic::resume_unwind(panic)
+            }
+        }
+    })
 }
 
 /// A hub with the operator and three spokes, `spoke-0` to `spoke-2`.

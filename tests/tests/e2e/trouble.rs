@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     INSTALL, apply, condition, delete, forbid, has_condition, namespace, nothing_left, ready, run, serving, status,
-    without_ingress,
+    step, without_ingress,
 };
 use knative_operator_tests::tools::copy;
 
@@ -46,6 +46,82 @@ metadata: {name: knative-local-gateway, labels: {app.kubernetes.io/name: knative
 spec: {selector: {istio: ingressgateway}, ports: [{name: http, port: 80}]}
 ";
 
+/// Refused objects of `resource` are reported, stop no other, and are applied once they can be.
+async fn refused_objects_are_reported(hub: &Cluster, spoke: &Cluster, resource: &Value) -> Result<()> {
+    // A conflicting CRD name, an existing ConfigMap, and a quota.
+    let foreign = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pictures.caching.internal.knative.dev"},
+        "spec": {"group": "caching.internal.knative.dev", "scope": "Namespaced", "names": {"kind": "Image", "plural": "pictures", "singular": "picture"},
+        "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": "knative-serving"}, "spec": {"hard": {"count/secrets": "0"}}});
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-network", "namespace": "knative-serving"}, "data": {"ingress-class": "theirs", "other": "theirs"}});
+    for object in [&foreign, &quota, &theirs] {
+        apply(spoke, object).await?;
+    }
+    wait::established(spoke.client()).await?;
+    spoke
+        .kubectl(
+            &["wait", "--for=jsonpath={.status.hard}", "resourcequota/none", "-n", "knative-serving", "--timeout=2m"],
+            "",
+        )
+        .await?;
+
+    let defaults = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-defaults", "namespace": "default"}});
+    forbid(spoke, "no-defaults", "configmaps", &defaults).await?;
+    apply(hub, resource).await?;
+    for part in [
+        "failed to apply Secret knative-serving/webhook-certs: secrets \"webhook-certs\" is forbidden: exceeded quota: none",
+        "failed to apply ConfigMap knative-serving/config-defaults: configmaps \"config-defaults\" is forbidden: ValidatingAdmissionPolicy 'no-defaults'",
+        "CustomResourceDefinition images.caching.internal.knative.dev is not established: ",
+    ] {
+        has_condition(hub, resource, "InstallSucceeded", "Error", part).await?;
+    }
+    // All other objects are applied and work.
+    let works = |c: &Condition| c.status == "True";
+    status(hub, resource, INSTALL, "available", |s| condition(s, "DeploymentsAvailable").is_some_and(works)).await?;
+    adopted(hub).await?;
+    // Refused writes back off.
+    let mut audit = Audit::of(spoke, product::SPOKE_USER)?;
+    tokio::time::sleep(Duration::from_secs(5)).await; // nothing is waited for: it is counted what happens
+    let writes = audit.take()?.into_iter().filter(Request::writes).count();
+    assert!(writes <= 20, "{writes} writes in five seconds");
+
+    // It recovers with the causes.
+    delete(spoke, &quota).await?;
+    delete(spoke, &foreign).await?;
+    spoke.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-defaults"], "").await?;
+    ready(hub, resource).await.map(drop)
+}
+
+/// A failing Job; without it, the installation is complete.
+async fn failing_job_is_reported(hub: &Cluster, spoke: &Cluster, resource: &mut Value) -> Result<()> {
+    resource["spec"]["additionalManifests"] = json!([{"URL": "own/failing.yaml"}]);
+    apply(hub, resource).await?;
+    let message = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to run it again";
+    has_condition(hub, resource, "InstallSucceeded", "Error", message.strip_prefix("Job failing").unwrap()).await?;
+    resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
+    apply(hub, resource).await?;
+    let jobs = Api::<Job>::namespaced(spoke.client(), "knative-serving");
+    wait::until_all(&jobs, "", INSTALL, "without the Job", |all| !all.iter().any(|j| j.name_any().contains("failing")))
+        .await?;
+    ready(hub, resource).await.map(drop)
+}
+
+/// A Deployment that never becomes available: reported with start and deadline.
+async fn unavailable_deployment_is_reported(hub: &Cluster, spoke: &Cluster, resource: &mut Value) -> Result<()> {
+    resource["spec"]["workloads"] = json!([{"name": "controller", "nodeSelector": {"nobody": "has"}}]);
+    apply(hub, resource).await?;
+    has_condition(hub, resource, "DeploymentsAvailable", "NotReady", ", deadline 20").await?;
+    // Obsolete objects are pruned nevertheless.
+    let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+    assert!(deployments.get_opt("3scale-kourier-gateway").await?.is_some());
+    without_ingress(resource);
+    apply(hub, resource).await?;
+    wait::until(&deployments, "3scale-kourier-gateway", INSTALL, "gone", |d| d.is_none()).await?;
+    resource["spec"].as_object_mut().map(|s| s.remove("workloads"));
+    apply(hub, resource).await?;
+    ready(hub, resource).await.map(drop)
+}
+
 #[test]
 fn failing_objects_are_reported_and_stop_no_other() {
     run(async {
@@ -61,93 +137,14 @@ fn failing_objects_are_reported_and_stop_no_other() {
         namespace(&spoke, "knative-serving").await?;
         let before = objects(&spoke.client()).await?;
 
-        // A conflicting CRD name, an existing ConfigMap, and a quota.
-        let foreign = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pictures.caching.internal.knative.dev"},
-            "spec": {"group": "caching.internal.knative.dev", "scope": "Namespaced", "names": {"kind": "Image", "plural": "pictures", "singular": "picture"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
-        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": "knative-serving"}, "spec": {"hard": {"count/secrets": "0"}}});
-        let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-network", "namespace": "knative-serving"}, "data": {"ingress-class": "theirs", "other": "theirs"}});
-        for object in [&foreign, &quota, &theirs] {
-            apply(&spoke, object).await?;
-        }
-        wait::established(spoke.client()).await?;
-        spoke
-            .kubectl(
-                &[
-                    "wait",
-                    "--for=jsonpath={.status.hard}",
-                    "resourcequota/none",
-                    "-n",
-                    "knative-serving",
-                    "--timeout=2m",
-                ],
-                "",
-            )
-            .await?;
-
         let mut resource = serving("trouble", "ks", Some("spoke"), &releases);
-        let defaults = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-defaults", "namespace": "default"}});
-        forbid(&spoke, "no-defaults", "configmaps", &defaults).await?;
-        apply(&hub, &resource).await?;
-        for part in [
-            "failed to apply Secret knative-serving/webhook-certs: secrets \"webhook-certs\" is forbidden: exceeded quota: none",
-            "failed to apply ConfigMap knative-serving/config-defaults: configmaps \"config-defaults\" is forbidden: ValidatingAdmissionPolicy 'no-defaults'",
-            "CustomResourceDefinition images.caching.internal.knative.dev is not established: ",
-        ] {
-            has_condition(&hub, &resource, "InstallSucceeded", "Error", part).await?;
-        }
-        // All other objects are applied and work.
-        let works = |c: &Condition| c.status == "True";
-        status(&hub, &resource, INSTALL, "available", |s| condition(s, "DeploymentsAvailable").is_some_and(works))
-            .await?;
-        adopted(&hub).await?;
-        // Refused writes back off.
-        let mut audit = Audit::of(&spoke, product::SPOKE_USER)?;
-        tokio::time::sleep(Duration::from_secs(5)).await; // nothing is waited for: it is counted what happens
-        let writes = audit.take()?.into_iter().filter(Request::writes).count();
-        assert!(writes <= 20, "{writes} writes in five seconds");
-
-        // It recovers with the causes.
-        delete(&spoke, &quota).await?;
-        delete(&spoke, &foreign).await?;
-        spoke
-            .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-defaults"], "")
-            .await?;
-        ready(&hub, &resource).await?;
-
-        // A failing Job; without it, the installation is complete.
-        resource["spec"]["additionalManifests"] = json!([{"URL": "own/failing.yaml"}]);
-        apply(&hub, &resource).await?;
-        let message = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to run it again";
-        has_condition(&hub, &resource, "InstallSucceeded", "Error", message.strip_prefix("Job failing").unwrap())
-            .await?;
-        resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
-        apply(&hub, &resource).await?;
-        let jobs = Api::<Job>::namespaced(spoke.client(), "knative-serving");
-        wait::until_all(&jobs, "", INSTALL, "without the Job", |all| {
-            !all.iter().any(|j| j.name_any().contains("failing"))
-        })
-        .await?;
-        ready(&hub, &resource).await?;
-
-        // A Deployment that never becomes available: reported with start and deadline.
-        resource["spec"]["workloads"] = json!([{"name": "controller", "nodeSelector": {"nobody": "has"}}]);
-        apply(&hub, &resource).await?;
-        has_condition(&hub, &resource, "DeploymentsAvailable", "NotReady", ", deadline 20").await?;
-        // Obsolete objects are pruned nevertheless.
-        let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
-        assert!(deployments.get_opt("3scale-kourier-gateway").await?.is_some());
-        without_ingress(&mut resource);
-        apply(&hub, &resource).await?;
-        wait::until(&deployments, "3scale-kourier-gateway", INSTALL, "gone", |d| d.is_none()).await?;
-        resource["spec"].as_object_mut().map(|s| s.remove("workloads"));
-        apply(&hub, &resource).await?;
-        ready(&hub, &resource).await?;
-
-        elsewhere(&hub, &spoke, &mut resource, &mut product).await?;
-
-        // Permissions that are revoked.
-        forbid_watch(&hub, &spoke, &resource).await?;
+        step("refused objects", refused_objects_are_reported(&hub, &spoke, &resource)).await?;
+        step("a failing Job", failing_job_is_reported(&hub, &spoke, &mut resource)).await?;
+        let unavailable = unavailable_deployment_is_reported(&hub, &spoke, &mut resource);
+        step("a Deployment that never becomes available", unavailable).await?;
+        let object = elsewhere(&hub, &spoke, &mut resource, &mut product);
+        step("an object in another namespace", object).await?;
+        step("permissions that are revoked", forbid_watch(&hub, &spoke, &resource)).await?;
         delete(&hub, &resource).await?;
         nothing_left(&spoke, &before).await
     });

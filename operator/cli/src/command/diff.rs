@@ -12,9 +12,9 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::files::FileResource;
-use super::input::Input;
+use super::files::{FileArgs, FileResource};
 use super::output;
+use super::release_args::ReleaseArgs;
 use super::status::Style;
 use super::unified::{diff, without_noise};
 use knative_operator_apply::anchor::InventoryStore;
@@ -36,7 +36,9 @@ const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
 #[command(mut_arg("user-namespace", |flag| flag.help(NAMESPACE)))]
 pub struct DiffArgs {
     #[command(flatten)]
-    input: Input,
+    files: FileArgs,
+    #[command(flatten)]
+    releases: ReleaseArgs,
     /// The cluster of the installation: the spoke itself for a resource with clusterProfileRef.
     #[command(flatten)]
     user: UserArgs,
@@ -64,7 +66,7 @@ pub fn run(args: &DiffArgs) -> ExitCode {
         Color::Always => true,
         Color::Never => false,
     };
-    let read = args.input.resources(args.user.namespace(), false);
+    let read = args.files.resources(args.user.namespace(), false);
     output::exit(read.map(|read| output::run_on(&args.user, |connection| changes(args, read, connection, color))))
 }
 
@@ -77,13 +79,10 @@ async fn changes(
     let (mut text, mut counts) = (String::new(), Counts::default());
     for FileResource { file, resource } in &mut resources {
         let file = file.as_str();
-        let (own, difference) = difference(
-            &connection.client,
-            resource,
-            async |resource, anchor: String| args.input.plan(file, resource, &anchor).await,
-            color,
-        )
-        .await?;
+        let plan = async |resource: &Knative, anchor: String| {
+            args.releases.plan(resource, &anchor).await.map_err(|why| format!("{file}: {why}"))
+        };
+        let (own, difference) = difference(&connection.client, resource, plan, color).await?;
         warnings.extend(own);
         text += &difference.text;
         counts.add(&difference.counts);

@@ -8,11 +8,10 @@ use knative_operator_shared::api::Knative;
 use knative_operator_shared::text::one_line;
 use serde_json::{Value, json};
 
-use super::files::{File, Unreadable};
-use super::input::Input;
+use super::files::{File, FileArgs, Unreadable};
 use super::output::{self, Format};
 use super::read::{self, Document};
-use super::release_args::InputError;
+use super::release_args::{InputError, ReleaseArgs};
 use super::remark::Remark;
 use knative_operator_release::{BUNDLE_HINT, Bundle, catalog};
 use knative_operator_render::{RenderError, release_names};
@@ -25,7 +24,9 @@ const UNCHECKED: &str =
 #[derive(Clone, Debug, clap::Args)]
 pub struct LintArgs {
     #[command(flatten)]
-    input: Input,
+    files: FileArgs,
+    #[command(flatten)]
+    releases: ReleaseArgs,
     /// Treats unknown fields as errors.
     #[arg(long)]
     strict: bool,
@@ -41,10 +42,10 @@ pub fn run(args: &LintArgs) -> ExitCode {
 }
 
 fn lint(args: &LintArgs) -> Result<ExitCode, String> {
-    let (files, mut unreadable) = args.input.files();
+    let (files, mut unreadable) = args.files.read();
     // Without a bundle, rules that depend on the release are skipped.
-    let catalog = match catalog(&Bundle::open(args.input.bundle().to_owned()), release_names) {
-        Err(why) if args.input.is_bundle_named() => return Err(why.to_string()),
+    let catalog = match catalog(&Bundle::open(args.releases.releases.clone()), release_names) {
+        Err(why) if args.releases.is_bundle_named() => return Err(why.to_string()),
         read => read.ok(),
     };
     let surroundings = RuleContext { catalog: catalog.as_ref(), ..RuleContext::default() };
@@ -62,7 +63,7 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
         for document in &documents {
             findings.add(&name, document, |resource| {
                 let mut violations = rules::validate(resource, &surroundings);
-                let (violation, remark) = match check_patches(&args.input, resource, &violations) {
+                let (violation, remark) = match check_patches(&args.releases, resource, &violations) {
                     Ok(violation) => (violation, None),
                     Err(remark) => (None, Some(remark)),
                 };
@@ -75,7 +76,7 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
         }
     }
     if findings.resources == 0 && unreadable.is_empty() {
-        return Err(format!("{}: there is no KnativeServing, KnativeEventing or KnativeFleet", args.input.names()));
+        return Err(format!("{}: there is no KnativeServing, KnativeEventing or KnativeFleet", args.files.names()));
     }
     let code = findings.print(args.output, &unreadable);
     if unreadable.is_empty() { Ok(code) } else { Err(Unreadable::lines(&unreadable)) }
@@ -164,13 +165,17 @@ fn count(number: usize, noun: &str) -> String {
 
 /// The violation of the first patch that can't be applied, unless `violations` has one of a patch;
 /// or that the patches are not checked, since what they change is not known.
-fn check_patches(input: &Input, resource: &Knative, violations: &[Violation]) -> Result<Option<Violation>, Remark> {
+fn check_patches(
+    releases: &ReleaseArgs,
+    resource: &Knative,
+    violations: &[Violation],
+) -> Result<Option<Violation>, Remark> {
     let has_violation = violations.iter().any(|violation| violation.field.starts_with("spec.patches["));
     if resource.common().patches.is_empty() || has_violation {
         return Ok(None);
     }
     let unchecked = |why: String| Remark::new("spec.patches", format!("not checked: {why}"));
-    match output::block_on(input.render(resource)).map_err(unchecked)? {
+    match output::block_on(releases.render(resource)).map_err(unchecked)? {
         Ok(_) => Ok(None),
         Err(InputError::Render(RenderError::Patch(violation))) => Ok(Some(violation)),
         Err(why) => Err(unchecked(why.to_string())),

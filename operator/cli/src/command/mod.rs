@@ -12,7 +12,6 @@ mod diff;
 mod files;
 mod fleet;
 mod images;
-mod input;
 mod kind_arg;
 mod lint;
 mod list;

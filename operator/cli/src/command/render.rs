@@ -4,15 +4,17 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::files::FileResource;
-use super::input::Input;
+use super::files::{FileArgs, FileResource};
 use super::output::{self, CommandOutput, Format, finish};
+use super::release_args::ReleaseArgs;
 
 /// Flags of `render`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RenderArgs {
     #[command(flatten)]
-    input: Input,
+    files: FileArgs,
+    #[command(flatten)]
+    releases: ReleaseArgs,
     /// Output format: a v1 List (json) or a stream of documents (yaml).
     #[arg(short, long, value_parser = Format::among(&[Format::Yaml, Format::Json]), default_value = "yaml")]
     output: Format,
@@ -27,11 +29,12 @@ pub fn run(args: &RenderArgs) -> ExitCode {
 }
 
 fn render(args: &RenderArgs) -> Result<CommandOutput, String> {
-    let (resources, mut warnings) = args.input.resources(None, args.strict)?;
+    let (resources, mut warnings) = args.files.resources(None, args.strict)?;
     let runtime = output::runtime()?;
     let mut objects: Vec<Value> = Vec::new();
     for FileResource { file, resource } in &resources {
-        let (plan, own_warnings) = runtime.block_on(args.input.plan(file, resource, ""))?;
+        let plan = runtime.block_on(args.releases.plan(resource, ""));
+        let (plan, own_warnings) = plan.map_err(|why| format!("{file}: {why}"))?;
         objects.extend(plan.items().iter().map(|item| plan.rendered_object_of(item)));
         warnings.extend(own_warnings);
     }

@@ -9,8 +9,9 @@ use std::sync::LazyLock;
 use knative_operator_shared::text::show_controls;
 
 /// The parameters that this program's sequences begin with, until [`visible`] removes them. They
-/// are random, from keys of the system, so no text from elsewhere has them. A parameter has four
-/// digits, the most that `console` takes for a part of a sequence when it measures a text.
+/// are random, from keys of the system (fastrand is seeded by the time), so no text from elsewhere
+/// has them. A parameter has four digits, the most that `console` takes for a part of a sequence
+/// when it measures a text.
 static MARK: LazyLock<String> = LazyLock::new(|| {
     let random = RandomState::new().build_hasher().finish();
     (0..4).map(|part| format!("{:04};", (random >> (16 * part)) & 0x1fff)).collect()

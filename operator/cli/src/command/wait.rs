@@ -48,15 +48,15 @@ enum Goal {
     Deleted,
 }
 
-/// A resource.
+/// A resource, by kind and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
+struct Named {
     kind: Watched,
     name: String,
 }
 
 /// The resource `text`, which is KIND/NAME, or a KIND with its `name`.
-fn target(text: &str, name: Option<&str>) -> Result<Target, String> {
+fn target(text: &str, name: Option<&str>) -> Result<Named, String> {
     let pair = match name {
         None => text.split_once('/'),
         Some(name) => Some((text, name)),
@@ -72,7 +72,7 @@ fn target(text: &str, name: Option<&str>) -> Result<Target, String> {
         "knativefleet" | "knativefleets" | "kfleet" => Watched::Fleets,
         _ => return Err(format!("the kind must be knativeserving, knativeeventing or knativefleet, not {kind}")),
     };
-    Ok(Target { kind, name: name.to_owned() })
+    Ok(Named { kind, name: name.to_owned() })
 }
 
 /// Waits. Exit status: 0 done, 1 timeout or a problem that does not end by itself, 2 error.
@@ -88,7 +88,7 @@ enum Progress {
     Waiting { text: String, remedy: Option<Advice> },
 }
 
-async fn execute(args: &WaitArgs, target: &Target, connection: Connection) -> Result<ExitCode, String> {
+async fn execute(args: &WaitArgs, target: &Named, connection: Connection) -> Result<ExitCode, String> {
     let deadline = Instant::now() + args.timeout;
     let Connection { client, namespace, .. } = connection;
     let mut follower = Follower::start(&client, Some(&namespace));
@@ -132,7 +132,7 @@ async fn execute(args: &WaitArgs, target: &Target, connection: Connection) -> Re
 }
 
 /// What the command waited for.
-fn timed_out(goal: Goal, target: &Target, namespace: &str) -> String {
+fn timed_out(goal: Goal, target: &Named, namespace: &str) -> String {
     let state = match goal {
         Goal::Ready => "be Ready",
         Goal::Deleted => "be deleted",
@@ -146,8 +146,8 @@ fn next_step(namespace: &str) -> Advice {
     Advice { general: text.clone(), text, can_recover: true }
 }
 
-fn progress((goal, target): (Goal, &Target), namespace: &str, snapshot: &Snapshot, overview: &Overview) -> Progress {
-    let Target { kind, name } = target;
+fn progress((goal, target): (Goal, &Named), namespace: &str, snapshot: &Snapshot, overview: &Overview) -> Progress {
+    let Named { kind, name } = target;
     let what = format!("{} {namespace}/{name}", kind.resource().kind);
     let exists = snapshot.get(*kind, &(namespace.to_owned(), name.clone())).is_some();
     let waiting = |text: String| Progress::Waiting { text, remedy: None };

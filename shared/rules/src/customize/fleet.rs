@@ -71,7 +71,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn of(a: usize, b: usize) -> Self {
+    fn new(a: usize, b: usize) -> Self {
         Self { are_two: a != b, selectors: [a.min(b), a.max(b)] }
     }
 
@@ -82,9 +82,9 @@ impl Pair {
 
 /// The selectors of `changed`, alone and with each of `others`.
 fn pairs(changed: &[Override<'_>], others: &[Override<'_>]) -> impl Iterator<Item = Pair> {
-    let alone = changed.iter().map(|one| Pair::of(one.selector, one.selector));
+    let alone = changed.iter().map(|one| Pair::new(one.selector, one.selector));
     let with_others =
-        changed.iter().flat_map(move |one| others.iter().map(move |other| Pair::of(one.selector, other.selector)));
+        changed.iter().flat_map(move |one| others.iter().map(move |other| Pair::new(one.selector, other.selector)));
     alone.chain(with_others)
 }
 

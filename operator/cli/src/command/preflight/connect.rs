@@ -64,7 +64,7 @@ pub struct Credentials<'a> {
 
 impl Ways {
     /// Those that `hub` has.
-    pub async fn of(hub: &Client, credentials: Credentials<'_>) -> Self {
+    pub async fn read(hub: &Client, credentials: Credentials<'_>) -> Self {
         let Credentials { providers, namespace, access, timeout } = credentials;
         let profiles = ClusterProfiles::default();
         match InventoryKind::ClusterProfile.list(hub, None).await {

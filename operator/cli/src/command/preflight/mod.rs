@@ -39,7 +39,7 @@ use self::check::{Finding, Id, Report};
 use self::cluster::Subject;
 use self::connect::{Credentials, Ways};
 use self::pull::Pulls;
-use self::target::Target;
+use self::target::CheckTarget;
 use super::access_args::AccessArgs;
 use super::files::FileArgs;
 use super::fleet;
@@ -196,7 +196,7 @@ impl PreflightArgs {
         pulls: Option<&Pulls>,
     ) -> Result<Vec<Report>, String> {
         let hub = &connection.client;
-        let ways = Ways::of(
+        let ways = Ways::read(
             hub,
             Credentials {
                 providers: connect::providers(self.clusterprofile_provider_file.as_deref())?,
@@ -222,13 +222,13 @@ impl PreflightArgs {
         connection: &Connection,
         ways: &Ways,
         given: Option<&[Knative]>,
-    ) -> Result<Vec<Target>, String> {
+    ) -> Result<Vec<CheckTarget>, String> {
         let hub = &connection.client;
         let stored = if given.is_some() { Vec::new() } else { fleet::resources(hub).await? };
         let mut targets = Vec::new();
         let mut add = |cluster: &ClusterProfileReference, adds: Vec<Knative>| {
             let resources = target::resources_for(cluster, given, &stored, adds)?;
-            targets.push(Target { reference: cluster.clone(), resources });
+            targets.push(CheckTarget { reference: cluster.clone(), resources });
             Ok::<(), String>(())
         };
         if let Some(name) = &self.fleet {
@@ -255,7 +255,7 @@ impl PreflightArgs {
 
 /// Checks the cluster of `target`.
 async fn check_one(
-    target: &Target,
+    target: &CheckTarget,
     ways: &Ways,
     hub: Option<&str>,
     (releases, library): (&ReleaseArgs, &Library),

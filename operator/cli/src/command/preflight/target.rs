@@ -13,7 +13,7 @@ use crate::command::{fleet, list, read};
 
 /// A cluster to check.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct CheckTarget {
     /// Its ClusterProfile.
     pub reference: ClusterProfileReference,
     /// What is, or would be, installed there.
