@@ -23,11 +23,12 @@ pub mod releases;
 pub mod remaining;
 pub mod sim;
 pub mod site;
+pub mod texts;
 
 pub use test_bed::{
     Error, Result, admission, apart, audit, chaos, clock, cluster, command, direct, disk, environment, gate, http,
     https, kubeconfig, kubelet, memory, network, outside, pki, plain, ports, process, project, proxies, proxy,
-    registry, silence, skip, stages, subnet, texts, tls, tools, wait, waits,
+    registry, silence, skip, stages, subnet, tls, tools, wait, waits,
 };
 
 /// Folders with the sources of the product: those of all packages of the workspace but the tests.

@@ -54,16 +54,8 @@ fn next(path: &Path) -> Option<PathBuf> {
     Some(OWN.as_ref()?.join(format!("{}-{name}", NUMBER.fetch_add(1, Ordering::Relaxed))))
 }
 
-/// User agents of the Go operator, which has the accounts of this operator in some tests.
-const GO_OPERATOR: [&str; 3] = ["operator/v0.0.0 ", "webhook/v0.0.0 ", "Go-http-client/"];
-
-/// Whether `line` of an audit log is a request of the Go operator.
-fn is_of_go_operator(line: &str) -> bool {
-    GO_OPERATOR.iter().any(|agent| line.contains(&format!("\"userAgent\":\"{agent}")))
-}
-
-/// Calls `each` with every line of every kept file, and whether it is of an audit log; without
-/// requests of the Go operator. Returns whether there are any.
+/// Calls `each` with every line of every kept file, and whether it is of an audit log. Returns
+/// whether there are any.
 pub fn lines(mut each: impl FnMut(&str, bool)) -> bool {
     let folders = folder().and_then(|folder| std::fs::read_dir(folder).ok());
     let files = folders
@@ -77,7 +69,7 @@ pub fn lines(mut each: impl FnMut(&str, bool)) -> bool {
         let audit = file.file_name().to_string_lossy().ends_with("audit.log");
         let content = File::open(file.path()).map(BufReader::new);
         let lines = content.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok);
-        lines.filter(|line| !audit || !is_of_go_operator(line)).for_each(|line| each(&line, audit));
+        lines.for_each(|line| each(&line, audit));
     }
     if !found {
         skip::skip(Needs::Everywhere, "run the end-to-end tests first (cargo test --test e2e)");
