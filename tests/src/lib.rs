@@ -10,7 +10,6 @@ pub mod chart_reference;
 pub mod go_operator;
 pub mod instances;
 pub mod last_release;
-pub mod measure;
 pub mod newer;
 pub mod package;
 pub mod patch_schema;
@@ -27,7 +26,7 @@ pub mod texts;
 
 pub use test_bed::{
     Error, Result, admission, apart, audit, chaos, clock, cluster, command, direct, disk, environment, gate, http,
-    https, kubeconfig, kubelet, memory, network, outside, pki, plain, ports, process, project, proxies, proxy,
+    https, kubeconfig, kubelet, measure, memory, network, outside, pki, plain, ports, process, project, proxies, proxy,
     registry, silence, skip, stages, subnet, tls, tools, wait, waits,
 };
 
