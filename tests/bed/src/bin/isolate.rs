@@ -1,9 +1,10 @@
 //! `isolate [--machine-network] COMMAND [ARGUMENT…]` runs a command in a network of its own,
 //! without the proxies, clusters and settings of the machine's user.
 //!
-//! Cargo runs the tests of this package with it, and those of `tests` (`.cargo/config.toml`). Where the network can't be
-//! isolated, or with `--machine-network`, the command uses that of the machine. Tools that it asks
-//! for are downloaded in the network and the environment of the machine.
+//! Cargo runs the tests of this package with it, and those of `tests` (`.cargo/config.toml`). Where
+//! the network can't be isolated, or with `--machine-network`, the command uses that of the
+//! machine. Tools that it asks for are downloaded in the network and the environment of the
+//! machine.
 
 #![allow(clippy::print_stderr)]
 
