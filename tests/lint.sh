@@ -47,6 +47,12 @@ if git grep -nE 'operator\.knative\.dev|--[a-z]+-[a-z]|Helm' -- shared/base/src 
   report "a library doesn't know flags, Helm values and annotations of the operator"
 fi
 
+# The test bed is a library for others, too: it knows nothing of what it tests.
+if cargo tree --quiet -e normal -p knative-operator-test-bed --prefix none | grep -oE '^knative-operator[a-z-]*' |
+  sort -u | grep -vx knative-operator-test-bed; then
+  report "knative-operator-test-bed must not depend on the product"
+fi
+
 # Writes name their field manager: post_as and patch_as of the runtime. Reviews are not stored.
 if git grep -nE '(Post|Patch)Params::default\(\)' -- 'operator/*.rs' 'webhook/*.rs' 'certs/*.rs' 'shared/*.rs' ':!shared/client/src/identity.rs' ':!shared/runtime/src/access.rs'; then
   report "a write without a field manager: use post_as or patch_as"

@@ -33,7 +33,7 @@ for architecture in ${ARCHITECTURES:-amd64 arm64}; do
   rustup target list --installed 2>/dev/null | grep -q $target || rustup target add $target >&2
   # Together: built apart, they would have other features, and so other dependencies.
   built=(-p knative-operator -p knative-operator-webhook --bin knative-operator --bin knative-operator-webhook)
-  [ "${DEMO:-}" != yes ] || built+=(-p knative-operator-tests --bin demo --bin tether --bin isolate)
+  [ "${DEMO:-}" != yes ] || built+=(-p knative-operator-tests -p knative-operator-test-bed --bin demo --bin tether --bin isolate)
   cargo zigbuild --quiet --locked --profile "$profile" --target $target "${built[@]}"
   mkdir -p "$dist/$architecture"
   for binary in knative-operator knative-operator-webhook; do

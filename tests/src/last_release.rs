@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::kubelet::Images;
-use crate::kubelet::images::{OPERATOR_IMAGE, WEBHOOK_IMAGE};
+use crate::product::images::{OPERATOR_IMAGE, WEBHOOK_IMAGE};
 use crate::project;
 
 /// Its version.

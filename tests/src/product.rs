@@ -1,6 +1,7 @@
 //! Operator and webhook on a hub: the chart installed, its processes running, spokes registered.
 
 mod created;
+pub mod images;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -138,7 +139,7 @@ impl Product {
     pub async fn start(hub: &Cluster, releases: &Releases, more: Images) -> Result<Self> {
         let plugins = hub.dir().join("official-plugins");
         tools::official_plugins(&plugins)?;
-        let mut images = kubelet::images::of_chart(&plugins);
+        let mut images = images::of_chart(&plugins);
         for image in ["registry.example/releases", kubelet::FOLDER_IMAGE] {
             images.insert(image.to_owned(), releases.dir.canonicalize()?);
         }

@@ -3,7 +3,6 @@
 
 pub mod images;
 pub mod load;
-pub mod mirror;
 pub mod ocm;
 pub mod product;
 pub mod traffic;
@@ -13,6 +12,8 @@ use std::time::Instant;
 use crate::cluster::machine;
 use crate::registry;
 use crate::skip::{LONG_BUILD, REAL_NODE, skip};
+
+pub use test_bed::mirror;
 
 /// Prints what happened, with the time since the beginning and since the last line.
 pub struct Report {

@@ -12,7 +12,7 @@ use knative_operator_tests::chaos::Chaos;
 use knative_operator_tests::clock::Clock;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::gate::Gate;
-use knative_operator_tests::kubelet::images::OPERATOR_IMAGE;
+use knative_operator_tests::product::images::OPERATOR_IMAGE;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::{Result, releases};
 use kube::Api;
@@ -67,7 +67,7 @@ impl World {
         let clock = Clock::new(dir.path())?;
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let images = [(OPERATOR_IMAGE.to_owned(), clock.operator(dir.path())?)];
+        let images = [(OPERATOR_IMAGE.to_owned(), clock.program("knative-operator", dir.path())?)];
         let product = Product::install_with(&hub, &releases::small(), values, images.into()).await?;
         let mut resources: Vec<_> =
             names.iter().zip(components).map(|(name, c)| Resource::new(name, "one", c.plural(), c)).collect();

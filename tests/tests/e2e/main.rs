@@ -10,6 +10,7 @@ mod admission;
 mod attacks;
 mod audit;
 mod authorization;
+mod bed;
 mod builtin_providers;
 mod causes;
 mod client_certificates;

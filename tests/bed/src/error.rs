@@ -3,9 +3,10 @@
 use std::backtrace::Backtrace;
 use std::fmt;
 use std::ops::Deref;
+use std::path::Path;
 
-/// Folders of this package with the code of the tests.
-const FOLDERS: [&str; 3] = ["src/", "tests/", "benches/"];
+/// Folders with the code of the tests.
+const FOLDERS: [&str; 4] = ["tests/bed/src/", "tests/src/", "tests/tests/", "tests/benches/"];
 
 /// What any error can become.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -47,20 +48,20 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{self}")?;
-        let way = self.0.way.to_string();
-        places(&way).iter().try_for_each(|place| write!(formatter, "\n  at {place}"))
+        let (way, folder) = (self.0.way.to_string(), std::env::current_dir().unwrap_or_default());
+        places(&way, &folder).iter().try_for_each(|place| write!(formatter, "\n  at {place}"))
     }
 }
 
-/// The lines of the tests in a backtrace, without that of [`Error::from`].
-fn places(backtrace: &str) -> Vec<String> {
+/// The lines of the tests in a backtrace, without that of [`Error::from`]. It shows paths from the
+/// working directory `folder` on, which may be that of a package.
+fn places(backtrace: &str, folder: &Path) -> Vec<String> {
     let all = backtrace.lines().filter_map(|line| line.trim_start().strip_prefix("at "));
-    // A path is shown from the working directory on, which may be that of the package.
     let own = |place: &str| {
-        let of_workspace = FOLDERS.iter().find_map(|folder| place.rfind(&format!("tests/{folder}")));
-        let of_package = || place.strip_prefix("./").filter(|inside| FOLDERS.iter().any(|f| inside.starts_with(f)));
-        let found = of_workspace.map(|start| place[start..].to_owned());
-        found.or_else(|| of_package().map(|inside| format!("tests/{inside}")))
+        let inside = place.strip_prefix("./").map(|inside| folder.join(inside).display().to_string());
+        let whole = inside.unwrap_or_else(|| place.to_owned());
+        let start = FOLDERS.iter().find_map(|folder| whole.rfind(folder))?;
+        Some(whole[start..].to_owned())
     };
     let mut places: Vec<String> = all.filter_map(own).skip(1).collect();
     places.dedup();
@@ -87,8 +88,8 @@ mod tests {
         let error = outer().unwrap_err();
         assert_eq!(error.to_string(), "no answer");
         let text = format!("{error:?}");
-        let [first, second] =
-            [ARISES, PASSES].map(|line| text.find(&format!("\n  at tests/src/error.rs:{line}:")).unwrap_or(usize::MAX));
+        let [first, second] = [ARISES, PASSES]
+            .map(|line| text.find(&format!("\n  at tests/bed/src/error.rs:{line}:")).unwrap_or(usize::MAX));
         assert!(text.starts_with("no answer\n") && first < second && second < text.len(), "{text}");
     }
 
@@ -100,11 +101,20 @@ mod tests {
 
     #[test]
     fn places_are_those_of_the_tests() {
-        let way = ["/w/tests/src/error.rs:29:9", "/rustc/1/library/core/src/convert/mod.rs:763:9"];
+        let way = ["/w/tests/bed/src/error.rs:29:9", "/rustc/1/library/core/src/convert/mod.rs:763:9"];
         let test = "/w/tests/tests/e2e/drift.rs:7:5";
-        let frames = way.into_iter().chain(["./tests/src/wait.rs:50:9", "./src/wait.rs:7:1", test, test]);
-        let backtrace: String = frames.map(|place| format!("   1: a::b\n             at {place}\n")).collect();
-        let expected = ["tests/src/wait.rs:50:9", "tests/src/wait.rs:7:1", "tests/tests/e2e/drift.rs:7:5"];
-        assert_eq!(places(&backtrace), expected);
+        let lines = |[first, second]: [&str; 2]| {
+            let all = [way[0], way[1], first, second, test, test];
+            all.map(|place| format!("   1: a::b\n             at {place}\n")).concat()
+        };
+        for (folder, frames, expected) in [
+            ("/w", ["./tests/bed/src/wait.rs:5:9", "./operator/src/a.rs:1:1"], "tests/bed/src/wait.rs:5:9"),
+            ("/w/tests", ["./bed/src/wait.rs:5:9", "./release/a.rs:1:1"], "tests/bed/src/wait.rs:5:9"),
+            ("/w/tests", ["./src/product.rs:7:1", "/w/operator/src/a.rs:1:1"], "tests/src/product.rs:7:1"),
+            ("/w/tests/bed", ["./src/wait.rs:5:9", "/w/tests/build.rs:1:1"], "tests/bed/src/wait.rs:5:9"),
+        ] {
+            let places = places(&lines(frames), Path::new(folder));
+            assert_eq!(places, [expected, "tests/tests/e2e/drift.rs:7:5"], "{folder}");
+        }
     }
 }

@@ -35,11 +35,11 @@ impl Clock {
         [("LD_PRELOAD", path(&self.library)), ("CLOCK_OFFSET_FILE", path(&self.file))]
     }
 
-    /// An executable in `dir` that runs the operator with this clock.
-    pub fn operator(&self, dir: &Path) -> Result<PathBuf> {
-        let (program, operator) = (dir.join("operator"), tools::binary("knative-operator")?);
+    /// An executable in `dir` that runs the binary `name` of the workspace with this clock.
+    pub fn program(&self, name: &str, dir: &Path) -> Result<PathBuf> {
+        let (program, binary) = (dir.join(name), tools::binary(name)?);
         let environment = self.environment().map(|(name, value)| format!("{name}={value}")).join(" ");
-        script(&program, &format!("#!/bin/sh\n{environment} exec {} \"$@\"\n", operator.display()))?;
+        script(&program, &format!("#!/bin/sh\n{environment} exec {} \"$@\"\n", binary.display()))?;
         Ok(program)
     }
 

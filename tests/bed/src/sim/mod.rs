@@ -6,7 +6,6 @@
 //! All spokes share a port: the first part of the path selects the spoke, since a ClusterProfile's
 //! server may have a path.
 
-pub mod hub;
 mod serve;
 mod status;
 mod store;

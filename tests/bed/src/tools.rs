@@ -40,7 +40,7 @@ pub fn official_plugins(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An example of the library `operator/cluster-access`.
+/// An example of a library of the workspace.
 pub fn example(name: &str) -> Result<PathBuf> {
     binary(&format!("examples/{name}")).map_err(|error| format!("{error} with --examples").into())
 }

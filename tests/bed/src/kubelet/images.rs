@@ -16,21 +16,6 @@ use crate::{Result, tools};
 /// Contents of images that are not in the registry: image (without tag) to path.
 pub type Images = BTreeMap<String, PathBuf>;
 
-/// The images of the chart: both binaries of this project, and the official credential plugin.
-/// `BENCH_OPERATOR` names another operator to measure.
-pub fn of_chart(plugins: &Path) -> Images {
-    // Binaries that are not built are in images.
-    let operator =
-        std::env::var_os("BENCH_OPERATOR").map(PathBuf::from).or_else(|| tools::binary("knative-operator").ok());
-    let webhook = tools::binary("knative-operator-webhook").ok();
-    let all = [(OPERATOR_IMAGE, operator), (WEBHOOK_IMAGE, webhook), (PLUGIN_IMAGE, Some(plugins.to_owned()))];
-    all.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?))).collect()
-}
-
-/// The operator's image in the chart's default values.
-pub const OPERATOR_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator";
-/// The webhook's image in the chart's default values.
-pub const WEBHOOK_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator-webhook";
 /// The image of the official credential plugins.
 pub const PLUGIN_IMAGE: &str = "registry.example/plugins";
 /// The image of the tests' own credential plugins.
@@ -38,13 +23,16 @@ pub const OWN_PLUGIN_IMAGE: &str = "registry.example/own-plugins";
 /// A folder of this machine in place of an image, whose files change while the Pod runs.
 pub const FOLDER_IMAGE: &str = "registry.example/folder";
 
-/// The registry, if its images run in containers here; tried once with the operator's image.
+/// The registry, if its images run in containers here; tried once with one of them.
 pub async fn in_containers() -> Result<Option<&'static Registry>> {
     static WORK: OnceCell<bool> = OnceCell::const_new();
     let Some(registry) = registry::shared().await? else { return Ok(None) };
     let probe = || async {
-        let image = format!("{OPERATOR_IMAGE}:{}", env!("CARGO_PKG_VERSION"));
-        let probed = tokio::task::spawn_blocking(move || container::probe(&registry.pull(&image)?)).await?;
+        let probed = tokio::task::spawn_blocking(move || {
+            let program = registry::first_program()?;
+            container::probe(&registry.pull(&program)?)
+        });
+        let probed = probed.await?;
         if let Err(error) = &probed {
             skip(registry::needs(), &format!("images in containers: {error}; Pods run as processes"));
         }

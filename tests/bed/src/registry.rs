@@ -58,6 +58,8 @@ pub struct Registry {
     _subnet: Subnet,
 }
 
+/// Owner of the images in layouts: with it, they have the references of the chart, without a host.
+const OWNER: &str = "knative-operator-rs";
 /// The folder of its images, in that of the registry.
 const DATA: &str = "data";
 /// The variable that names the folder of the images.
@@ -106,6 +108,13 @@ pub fn layouts() -> std::result::Result<PathBuf, String> {
     }
 }
 
+/// Reference of the first image in the layouts: that of a program with `--version`.
+pub fn first_program() -> Result<String> {
+    let images = std::fs::read_to_string(layouts()?.join("digests.txt"))?;
+    let (first, _) = images.split_once(' ').ok_or("digests.txt is invalid")?;
+    Ok(format!("{OWNER}/{first}"))
+}
+
 impl Registry {
     /// Starts a registry and pushes the layouts of `folder` and the credential plugins.
     pub fn start(folder: &Path) -> Result<Self> {
@@ -119,8 +128,7 @@ impl Registry {
         for line in std::fs::read_to_string(folder.join("digests.txt"))?.lines() {
             let (image, digest) = line.split_once(' ').ok_or("digests.txt is invalid")?;
             let layout = folder.join(image.replace(':', "-"));
-            // The references of the chart, without the host.
-            self.push(&layout, &format!("knative-operator-rs/{image}"), digest)?;
+            self.push(&layout, &format!("{OWNER}/{image}"), digest)?;
         }
         let plugins = self.dir.path().join("plugins");
         tools::official_plugins(&plugins)?;

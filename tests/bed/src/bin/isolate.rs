@@ -1,9 +1,10 @@
 //! `isolate [--machine-network] COMMAND [ARGUMENT…]` runs a command in a network of its own,
 //! without the proxies, clusters and settings of the machine's user.
 //!
-//! Cargo runs the tests of this crate with it (`.cargo/config.toml`). Where the network can't be
-//! isolated, or with `--machine-network`, the command uses that of the machine. Tools that it asks
-//! for are downloaded in the network and the environment of the machine.
+//! Cargo runs the tests of this package with it, and those of `tests` (`.cargo/config.toml`). Where
+//! the network can't be isolated, or with `--machine-network`, the command uses that of the
+//! machine. Tools that it asks for are downloaded in the network and the environment of the
+//! machine.
 
 #![allow(clippy::print_stderr)]
 
@@ -11,9 +12,9 @@ use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus};
 
-use knative_operator_tests::skip::{KERNEL, Needs, skip};
-use knative_operator_tests::{Result, environment, memory, network, outside, tools};
 use rustix::process::{Pid, Signal, geteuid, kill_process, set_parent_process_death_signal};
+use test_bed::skip::{KERNEL, Needs, skip};
+use test_bed::{Result, environment, memory, network, outside, tools};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The command runs in the machine's network.
@@ -76,7 +77,7 @@ fn probe() -> Result<()> {
 }
 
 /// Becomes the command; returns why that failed.
-fn inside(arguments: &[OsString]) -> knative_operator_tests::Error {
+fn inside(arguments: &[OsString]) -> test_bed::Error {
     let is_shared = arguments.first().is_some_and(|first| first == SHARED);
     let [program, rest @ ..] = &arguments[usize::from(is_shared)..] else { return "no COMMAND".into() };
     // A child tries it first: where only a part of it is permitted, there is no way back.
