@@ -5,6 +5,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_shared::text::{MAX_MESSAGE, shown};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope};
 use serde::Deserialize;
@@ -76,6 +77,9 @@ const ESTABLISH_DEADLINE: i64 = 60;
 const DEFAULT_PROGRESS_DEADLINE: i64 = 600;
 /// Default of `spec.backoffLimit` of a Job.
 const DEFAULT_BACKOFF_LIMIT: i64 = 6;
+
+/// Maximum length of a time (RFC 3339), in bytes: with nanoseconds and an offset.
+const MAX_TIME: usize = 35;
 
 /// The part of a watched object that health is computed from; other fields are not read.
 #[derive(Clone, Debug, Deserialize)]
@@ -198,9 +202,10 @@ impl WatchedObject {
     }
 }
 
-/// Reason and message of a condition, as text.
+/// Reason and message of a condition, as text. A cluster may give any.
 fn describe(condition: &Value) -> String {
-    match (text(condition, "/reason"), text(condition, "/message")) {
+    let part = |path: &str| shown(text(condition, path), MAX_MESSAGE);
+    match (part("/reason").as_str(), part("/message").as_str()) {
         (reason, "") => reason.to_owned(),
         ("", message) => message.to_owned(),
         (reason, message) => format!("{reason}: {}", without_pod_name(message.trim_end_matches('.'))),
@@ -214,8 +219,13 @@ fn without_pod_name(message: &str) -> Cow<'_, str> {
 }
 
 fn since(condition: &Value) -> Wait {
-    let since = Some(text(condition, "/lastTransitionTime").to_owned()).filter(|t| !t.is_empty());
+    let since = time(text(condition, "/lastTransitionTime"));
     Wait { reason: describe(condition), since, deadline: None }
+}
+
+/// `text`, if it is a time (RFC 3339).
+fn time(text: &str) -> Option<String> {
+    (text.len() <= MAX_TIME && text.parse::<Timestamp>().is_ok()).then(|| text.to_owned())
 }
 
 /// `seconds` after `time` (RFC 3339).
@@ -283,7 +293,7 @@ fn job(object: &WatchedObject) -> Health {
     );
     let started = object.status.get("startTime").and_then(Value::as_str);
     let deadline = started.zip(object.spec.active_deadline_seconds).and_then(|(start, limit)| after(start, limit));
-    Health::Waiting(Wait { reason, since: started.map(str::to_owned), deadline })
+    Health::Waiting(Wait { reason, since: started.and_then(time), deadline })
 }
 
 fn definition(object: &WatchedObject) -> Health {
@@ -323,6 +333,18 @@ mod tests {
             "status": {"observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "conditions": [
                 {"type": "Available", "status": status, "reason": "MinimumReplicasUnavailable", "message": "does not have minimum availability.", "lastTransitionTime": "2026-01-01T10:00:00Z"},
                 {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "lastUpdateTime": "2026-01-01T10:00:05Z"}]}})
+    }
+
+    #[test]
+    fn texts_of_a_cluster_are_short_and_obeyed_by_nobody() {
+        let text = format!("\u{1b}[2J {}", "x ".repeat(1 << 20));
+        let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": text, "message": text, "lastTransitionTime": text});
+        for (kind, type_) in [("Deployment", "ReplicaFailure"), ("Job", "Failed"), ("Job", "Other")] {
+            let object = json!({"metadata": {}, "spec": {"activeDeadlineSeconds": 9},
+                "status": {"startTime": text, "conditions": [condition(type_)]}});
+            let message = message_of(kind, object);
+            assert!(message.len() < 3 * MAX_MESSAGE && !message.contains('\u{1b}'), "{type_}: {} bytes", message.len());
+        }
     }
 
     #[test]
