@@ -112,7 +112,9 @@ mod tests {
 
     #[tokio::test]
     async fn failures_are_logged_from_time_to_time() {
-        let service = tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from(Vec::<u8>::new())))
+        });
         let reviewer = Reviewer::new(Client::new(service, "default"), Metrics::registered().0);
         let error = kube::Error::LinesCodecMaxLineLengthExceeded;
         assert_eq!([reviewer.log(&error), reviewer.log(&error)], [true, false]);
