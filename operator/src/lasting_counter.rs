@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 
 /// Number of series of a counter, apart from those of [`OTHERS`].
 const MOST: usize = 1000;
 /// Stands for all further clusters. No ClusterProfile has this name.
 const OTHERS: &str = "others";
 
+/// Labels of a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+pub struct Labels {
     kind: &'static str,
     cluster: String,
 }
@@ -29,9 +29,9 @@ pub struct LastingCounter {
 }
 
 impl LastingCounter {
-    /// Exports it as `name`.
-    pub fn register(&self, registry: &mut Registry, name: &str, help: &str) {
-        registry.register(name, help, self.family.clone());
+    /// What is exported.
+    pub fn family(&self) -> Family<Labels, Counter> {
+        self.family.clone()
     }
 
     /// Adds `count` for `cluster`, or for all further ones if there are too many.
@@ -50,12 +50,14 @@ impl LastingCounter {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::registry::Registry;
+
     use super::*;
 
     #[test]
     fn further_clusters_share_a_series() {
         let (counter, mut registry) = (LastingCounter::default(), Registry::default());
-        counter.register(&mut registry, "left", "Objects");
+        registry.register("left", "Objects", counter.family());
         for number in 0..5000 {
             counter.add("KnativeServing", format!("n/{number}"), 2);
         }

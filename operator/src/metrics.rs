@@ -184,10 +184,16 @@ impl Metrics {
         // Exported from the start, since an alert on increase needs a zero.
         let kinds = Component::ALL.into_iter().map(Component::kind).chain([FLEET]);
         kinds.for_each(|kind| drop(m.panics.get_or_create(&KindLabels { kind })));
-        let help = "Custom resources that were deleted with their objects left on the cluster";
-        m.orphaned.register(&mut registry, "orphaned", help);
-        let help = "Objects in inventories that were not deleted, since they are not part of the installation";
-        m.objects_left.register(&mut registry, "objects_left", help);
+        registry.register(
+            "orphaned",
+            "Custom resources that were deleted with their objects left on the cluster",
+            m.orphaned.family(),
+        );
+        registry.register(
+            "objects_left",
+            "Objects in inventories that were not deleted, since they are not part of the installation",
+            m.objects_left.family(),
+        );
         registry.register("ready", "Whether a custom resource is ready", m.ready.clone());
         let help = "Whether the target cluster of a custom resource is resolved, and the reason if not";
         registry.register("target_cluster_resolved", help, m.resolved.clone());

@@ -312,5 +312,4 @@ fn definition(object: &WatchedObject) -> Health {
 }
 
 #[cfg(test)]
-#[path = "health_tests.rs"]
 mod tests;
