@@ -4,6 +4,7 @@
 mod controller;
 mod diagnostics;
 pub mod fleet_metrics;
+mod lasting_counter;
 mod leader;
 mod metrics;
 mod run;

@@ -17,6 +17,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::fleet_metrics::FleetMetrics;
+use crate::lasting_counter::LastingCounter;
 use knative_operator_cluster_access::ClusterMetrics;
 use knative_operator_objects::ResourceKey;
 
@@ -125,8 +126,8 @@ pub struct Metrics {
     writes: Family<WriteLabels, Counter>,
     objects: Family<ObjectLabels, Gauge>,
     panics: Family<KindLabels, Counter>,
-    orphaned: Family<ComponentLabels, Counter>,
-    objects_left: Family<ComponentLabels, Counter>,
+    orphaned: LastingCounter,
+    objects_left: LastingCounter,
     ready: Family<ResourceLabels, Gauge>,
     resolved: Family<ResolvedLabels, Gauge>,
     connected: Family<ClusterLabels, Gauge>,
@@ -154,8 +155,8 @@ impl Metrics {
             writes: Family::default(),
             objects: Family::default(),
             panics: Family::default(),
-            orphaned: Family::default(),
-            objects_left: Family::default(),
+            orphaned: LastingCounter::default(),
+            objects_left: LastingCounter::default(),
             ready: Family::default(),
             resolved: Family::default(),
             connected: Family::default(),
@@ -186,12 +187,12 @@ impl Metrics {
         registry.register(
             "orphaned",
             "Custom resources that were deleted with their objects left on the cluster",
-            m.orphaned.clone(),
+            m.orphaned.family(),
         );
         registry.register(
             "objects_left",
             "Objects in inventories that were not deleted, since they are not part of the installation",
-            m.objects_left.clone(),
+            m.objects_left.family(),
         );
         registry.register("ready", "Whether a custom resource is ready", m.ready.clone());
         let help = "Whether the target cluster of a custom resource is resolved, and the reason if not";
@@ -273,16 +274,12 @@ impl Metrics {
 
     /// Records a resource that was deleted with its objects left behind.
     pub fn orphaned(&self, resource: &Knative) {
-        self.orphaned
-            .get_or_create(&ComponentLabels { kind: resource.component().kind(), cluster: cluster(resource) })
-            .inc();
+        self.orphaned.add(resource.component().kind(), cluster(resource), 1);
     }
 
     /// Records `count` objects that were not deleted with the installation of `resource`.
     pub fn objects_left(&self, resource: &Knative, count: usize) {
-        self.objects_left
-            .get_or_create(&ComponentLabels { kind: resource.component().kind(), cluster: cluster(resource) })
-            .inc_by(count as u64);
+        self.objects_left.add(resource.component().kind(), cluster(resource), count);
     }
 
     /// Sets the series of the states of a resource.

@@ -3,7 +3,7 @@
 use knative_operator_rules as rules;
 use knative_operator_rules::{Profile, RuleContext, Violation};
 use knative_operator_shared::api::{Component, Knative, KnativeStatus};
-use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, MINOR_VERSIONS, ON_DELETE, ON_UNREACHABLE, VERSION};
+use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, VERSION};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -18,8 +18,8 @@ pub fn component(request: &Request) -> Option<Component> {
 }
 
 /// Violations of the request: errors and warnings; empty if it is admitted. An update that changes
-/// neither the spec nor the annotation about unreachable clusters is always admitted, so that
-/// finalizers, labels and status can always change.
+/// neither the spec nor an annotation that rules are about is always admitted, so that finalizers,
+/// labels and status can always change.
 pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     let Some(component) = component(request) else { return fleet::validate(request, facts) };
     match request.operation.as_str() {
@@ -30,7 +30,7 @@ pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
         "UPDATE" if is_untouched(request) => Vec::new(),
         "UPDATE" => match rules::parse(component, &request.object) {
             Ok(new) => validate_update(component, new, request, facts),
-            Err(violation) => vec![violation],
+            Err(violation) => validate_unreadable(component, violation, request, facts),
         },
         "DELETE" => rules::parse(component, &request.old_object)
             .ok()
@@ -64,6 +64,22 @@ fn validate_update(component: Component, new: Knative, request: &Request, facts:
     if new.is_terminating() {
         violations.retain(|p| rules::ALWAYS_ENFORCED.contains(&p.rule));
     }
+    violations
+}
+
+/// Violations of an update of a resource that can't be read because of `violation`: if its spec
+/// stays, those of its annotations.
+fn validate_unreadable(
+    component: Component,
+    violation: Violation,
+    request: &Request,
+    facts: &ClusterFacts,
+) -> Vec<Violation> {
+    let is_unchanged = spec(&request.object) == spec(&request.old_object);
+    let known = rules::parse_partially(component, &request.object).filter(|_| is_unchanged);
+    let Some(known) = known else { return vec![violation] };
+    let mut violations = validate_resource(&known, request, facts);
+    violations.retain(|violation| violation.field.starts_with("metadata.annotations["));
     violations
 }
 
@@ -101,14 +117,15 @@ fn validate_change(new: &Knative, old: Option<&Knative>, request: &Request, fact
     rules::validate_change(new, old, &context)
 }
 
+/// The spec; a missing one equals an empty one.
+fn spec(object: &Value) -> Option<&Value> {
+    object.get("spec").filter(|spec| !spec.is_null() && spec.as_object().is_none_or(|fields| !fields.is_empty()))
+}
+
 fn is_untouched(request: &Request) -> bool {
     /// The annotations that rules are about.
-    fn annotations(object: &Value) -> [&Value; 3] {
-        [ON_UNREACHABLE, ON_DELETE, MINOR_VERSIONS].map(|name| &object["metadata"]["annotations"][name])
-    }
-    /// The spec; a missing one equals an empty one.
-    fn spec(object: &Value) -> Option<&Value> {
-        object.get("spec").filter(|spec| !spec.is_null() && spec.as_object().is_none_or(|fields| !fields.is_empty()))
+    fn annotations(object: &Value) -> [&Value; rules::ANNOTATIONS.len()] {
+        rules::ANNOTATIONS.map(|name| &object["metadata"]["annotations"][name])
     }
     let (new, old) = (&request.object, &request.old_object);
     spec(new) == spec(old) && annotations(new) == annotations(old)
@@ -191,19 +208,48 @@ mod tests {
         let mut new = object(&json!({"version": 7}));
         let old = new.clone();
         new["metadata"]["finalizers"] = json!(["x"]);
-        assert!(validate(&request("KnativeServing", "UPDATE", new, old)).is_empty());
+        assert!(validate(&request("KnativeServing", "UPDATE", new.clone(), old.clone())).is_empty());
+        for (value, rules) in [("orphan", &["on-delete-orphan"][..]), ("keep", &["on-delete"])] {
+            new["metadata"]["annotations"] = json!({"operator.knative.dev/on-delete": value});
+            let violations = validate(&request("KnativeServing", "UPDATE", new.clone(), old.clone()));
+            assert_eq!(violations.iter().map(|violation| violation.rule.id).collect::<Vec<_>>(), rules);
+        }
     }
 
     #[test]
     fn annotation_is_checked_if_the_spec_stays() {
-        for (name, value) in [(ON_DELETE, "keep"), (ON_UNREACHABLE, "delete"), (MINOR_VERSIONS, "all")] {
+        for name in rules::ANNOTATIONS {
             let old = object(&json!({"version": "1.22"}));
             let mut new = old.clone();
-            new["metadata"]["annotations"] = json!({name: value});
-            let violations = validate(&request("KnativeServing", "UPDATE", new, old));
+            new["metadata"]["annotations"] = json!({name: "mistyped"});
+            let violations = validate(&request("KnativeServing", "UPDATE", new.clone(), old.clone()));
             let fields: Vec<_> = violations.iter().map(|violation| violation.field.as_str()).collect();
             assert_eq!(fields, [format!("metadata.annotations[{name}]")]);
+            // A change of something else says nothing.
+            let mut other = new.clone();
+            other["metadata"]["labels"] = json!({"a": "b"});
+            assert!(validate(&request("KnativeServing", "UPDATE", other, new)).is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn rules_about_annotations_are_checked_if_the_spec_stays() {
+        let mut checked = Vec::new();
+        for rule in rules::ALL {
+            let (example, Some(after)) = (&rule.invalid, rule.invalid.after) else { continue };
+            let new = example.object(after);
+            if example.before.is_some() || new["metadata"]["annotations"].is_null() {
+                continue;
+            }
+            let mut old = new.clone();
+            old["metadata"]["annotations"] = Value::Null;
+            let mut change = request(example.kind.name(), "UPDATE", new, old);
+            change.kind.version = example.kind.version().to_owned();
+            let violations = validate(&change);
+            assert!(violations.iter().any(|violation| violation.rule.id == rule.id), "{}: {violations:?}", rule.id);
+            checked.push(rule.id);
+        }
+        assert!(["on-delete", "on-unreachable", "minor-versions"].iter().all(|id| checked.contains(id)), "{checked:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use knative_operator_rules::{FleetContext, Violation};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP};
 use kube::core::ObjectMeta;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::cluster_facts::ClusterFacts;
 use crate::request::Request;
@@ -31,13 +32,13 @@ pub fn is_approval(request: &Request) -> bool {
 }
 
 /// Violations of a request for a KnativeFleet. An update that doesn't change the spec is always
-/// admitted.
+/// admitted, with a warning if it changes an annotation to a value without effect.
 pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     if !is_fleet(request) {
         return Vec::new();
     }
     match request.operation.as_str() {
-        "UPDATE" if request.object.get("spec") == request.old_object.get("spec") => Vec::new(),
+        "UPDATE" if request.object.get("spec") == request.old_object.get("spec") => metadata_violations(request),
         "CREATE" | "UPDATE" => match rules::parse_fleet(&request.object) {
             Ok(new) => {
                 let old = rules::parse_fleet(&request.old_object).ok().filter(|_| request.operation == "UPDATE");
@@ -56,12 +57,23 @@ pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     }
 }
 
+/// Violations of what `request` changes in the annotations alone.
+fn metadata_violations(request: &Request) -> Vec<Violation> {
+    let annotations = |object: &Value| rules::ANNOTATIONS.map(|name| object["metadata"]["annotations"][name].clone());
+    if annotations(&request.object) == annotations(&request.old_object) {
+        return Vec::new();
+    }
+    let meta = ObjectMeta::deserialize(&request.object["metadata"]).ok();
+    let meta = meta.filter(|meta| meta.deletion_timestamp.is_none());
+    meta.map(|meta| rules::validate_fleet_metadata(&meta)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
     use knative_operator_shared::api::ClusterProfileReference;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::cluster_facts::ProfileFacts;
@@ -101,6 +113,9 @@ mod tests {
         assert!(rules(&request(FLEET, "UPDATE", invalid.clone(), invalid)).is_empty());
         let protected = fleet(&json!({"metadata": {"annotations": {"operator.knative.dev/protected": "true"}}}));
         assert_eq!(rules(&request(FLEET, "DELETE", Value::Null, protected)), ["protected"]);
+        let mistyped = fleet(&json!({"metadata": {"annotations": {"operator.knative.dev/protected": "yes"}}}));
+        assert_eq!(rules(&request(FLEET, "UPDATE", mistyped.clone(), valid.clone())), ["no-effect"]);
+        assert!(rules(&request(FLEET, "UPDATE", mistyped.clone(), mistyped)).is_empty());
         assert!(rules(&request(FLEET, "DELETE", Value::Null, valid.clone())).is_empty());
         let cluster = ClusterProfileReference { name: "a".into(), namespace: "other".into() };
         facts.set_profiles(HashMap::from([(cluster, ProfileFacts::default())]));

@@ -16,7 +16,7 @@ use knative_operator_runtime::rarely::Rarely;
 use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
-use knative_operator_shared::text::clip;
+use knative_operator_shared::text::{MAX_MESSAGE, cut};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -41,8 +41,8 @@ use crate::turns::Turns;
 /// Maximum number of reviews in progress. Each takes a fraction of a millisecond, so another
 /// replica answers sooner than this one.
 const MAX_REVIEWS: usize = 512;
-/// Maximum length of a text of a request in the log, in bytes.
-const MAX_LOGGED: usize = 4096;
+/// Maximum length of a text of a request in the log, in bytes: of a message, and of a name.
+const MAX_LOGGED: (usize, usize) = (MAX_MESSAGE, 253);
 
 /// Answers reviews.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ impl App {
                     Ok(review) => json_response(StatusCode::OK, &review),
                     Err(error) => {
                         if self.invalid.is_due() {
-                            tracing::warn!(error = logged(&error.to_string()), "received an invalid review");
+                            tracing::warn!(error = cut(&error.to_string(), MAX_LOGGED.0), "received an invalid review");
                         }
                         self.metrics.count_invalid(webhook);
                         match Review::refuse_unanswered(&error) {
@@ -267,14 +267,8 @@ impl App {
         match (errors.first(), violations.first()) {
             (Some(first), _) => {
                 self.count(webhook, request, Outcome::Refused, first.rule.id);
-                tracing::info!(
-                    kind = logged(&request.kind.kind),
-                    operation = logged(&request.operation),
-                    namespace = logged(&request.namespace),
-                    name = logged(&request.name),
-                    violations = logged(&errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
-                    "refused"
-                );
+                let [kind, operation, namespace, name, violations] = logged(request, &errors);
+                tracing::info!(kind, operation, namespace, name, violations, "refused");
             }
             (None, Some(first)) => self.count(webhook, request, Outcome::Warned, first.rule.id),
             (None, None) => self.count(webhook, request, Outcome::Allowed, ""),
@@ -291,9 +285,13 @@ impl App {
     }
 }
 
-/// `text` as it is logged. It may be as long as a request, and users can send many.
-fn logged(text: &str) -> String {
-    clip(text, MAX_LOGGED)
+/// What is logged of `request`, which is refused for `errors`: kind, operation, namespace, name, and
+/// the violations. All are texts of users, who can send many.
+fn logged(request: &Request, errors: &[&Violation]) -> [String; 5] {
+    let violations = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let names = [&request.kind.kind, &request.operation, &request.namespace, &request.name];
+    let [kind, operation, namespace, name] = names.map(|name| cut(name, MAX_LOGGED.1));
+    [kind, operation, namespace, name, cut(&violations, MAX_LOGGED.0)]
 }
 
 #[cfg(test)]

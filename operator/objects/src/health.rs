@@ -5,6 +5,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_shared::text::{MAX_MESSAGE, shown};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicResourceScope};
 use serde::Deserialize;
@@ -76,6 +77,9 @@ const ESTABLISH_DEADLINE: i64 = 60;
 const DEFAULT_PROGRESS_DEADLINE: i64 = 600;
 /// Default of `spec.backoffLimit` of a Job.
 const DEFAULT_BACKOFF_LIMIT: i64 = 6;
+
+/// Maximum length of a time (RFC 3339), in bytes: with nanoseconds and an offset.
+const MAX_TIME: usize = 35;
 
 /// The part of a watched object that health is computed from; other fields are not read.
 #[derive(Clone, Debug, Deserialize)]
@@ -198,9 +202,10 @@ impl WatchedObject {
     }
 }
 
-/// Reason and message of a condition, as text.
+/// Reason and message of a condition, as text. A cluster may give any.
 fn describe(condition: &Value) -> String {
-    match (text(condition, "/reason"), text(condition, "/message")) {
+    let part = |path: &str| shown(text(condition, path), MAX_MESSAGE);
+    match (part("/reason").as_str(), part("/message").as_str()) {
         (reason, "") => reason.to_owned(),
         ("", message) => message.to_owned(),
         (reason, message) => format!("{reason}: {}", without_pod_name(message.trim_end_matches('.'))),
@@ -214,8 +219,13 @@ fn without_pod_name(message: &str) -> Cow<'_, str> {
 }
 
 fn since(condition: &Value) -> Wait {
-    let since = Some(text(condition, "/lastTransitionTime").to_owned()).filter(|t| !t.is_empty());
+    let since = time(text(condition, "/lastTransitionTime"));
     Wait { reason: describe(condition), since, deadline: None }
+}
+
+/// `text`, if it is a time (RFC 3339).
+fn time(text: &str) -> Option<String> {
+    (text.len() <= MAX_TIME && text.parse::<Timestamp>().is_ok()).then(|| text.to_owned())
 }
 
 /// `seconds` after `time` (RFC 3339).
@@ -283,7 +293,7 @@ fn job(object: &WatchedObject) -> Health {
     );
     let started = object.status.get("startTime").and_then(Value::as_str);
     let deadline = started.zip(object.spec.active_deadline_seconds).and_then(|(start, limit)| after(start, limit));
-    Health::Waiting(Wait { reason, since: started.map(str::to_owned), deadline })
+    Health::Waiting(Wait { reason, since: started.and_then(time), deadline })
 }
 
 fn definition(object: &WatchedObject) -> Health {
@@ -302,89 +312,4 @@ fn definition(object: &WatchedObject) -> Health {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn health(kind: &str, object: Value) -> Option<Health> {
-        of(kind, &serde_json::from_value(object).unwrap())
-    }
-
-    fn message_of(kind: &str, object: Value) -> String {
-        match health(kind, object) {
-            Some(Health::Waiting(wait)) => wait.to_string(),
-            other => format!("{other:?}"),
-        }
-    }
-
-    fn available(status: &str, generation: i64, observed: i64, replicas: i64, updated: i64) -> Value {
-        json!({"metadata": {"generation": generation}, "spec": {"replicas": 1},
-            "status": {"observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "conditions": [
-                {"type": "Available", "status": status, "reason": "MinimumReplicasUnavailable", "message": "does not have minimum availability.", "lastTransitionTime": "2026-01-01T10:00:00Z"},
-                {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "lastUpdateTime": "2026-01-01T10:00:05Z"}]}})
-    }
-
-    #[test]
-    fn deployment_is_ready_when_newest_generation_is_available() {
-        assert_eq!(health("Deployment", available("True", 2, 2, 1, 1)), Some(Health::Ready));
-        for (object, expected) in [
-            (available("True", 2, 1, 1, 1), "its newest generation is not observed yet"),
-            (
-                available("False", 2, 2, 1, 1),
-                "MinimumReplicasUnavailable: does not have minimum availability, since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:10:05Z",
-            ),
-            (
-                available("True", 2, 2, 2, 1),
-                "1 of 1 replicas are updated, 1 old ones remain, deadline 2026-01-01T10:10:05Z",
-            ),
-            (
-                available("True", 2, 2, i64::MAX, -2),
-                "-2 of 1 replicas are updated, 9223372036854775807 old ones remain, deadline 2026-01-01T10:10:05Z",
-            ),
-            (json!({"metadata": {}}), "it has no condition Available yet"),
-        ] {
-            assert_eq!(message_of("Deployment", object), expected);
-        }
-    }
-
-    #[test]
-    fn job_completes_or_fails() {
-        let job = |type_: &str| json!({"metadata": {}, "status": {"conditions": [{"type": type_, "status": "True", "reason": "BackoffLimitExceeded"}]}});
-        assert_eq!(health("Job", job("Complete")), Some(Health::Ready));
-        assert_eq!(health("Job", job("Failed")), Some(Health::Failed("BackoffLimitExceeded".into())));
-        let running = json!({"metadata": {}, "spec": {"activeDeadlineSeconds": 60}, "status": {"active": 1, "ready": 1, "failed": 2, "startTime": "2026-01-01T10:00:00Z"}});
-        assert_eq!(
-            message_of("Job", running),
-            "1 of its Pods are running, 2 failed (6 are allowed to), since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:01:00Z"
-        );
-    }
-
-    #[test]
-    fn job_runs_while_a_pod_of_it_is_ready() {
-        let runs = |status: Value| match health("Job", json!({"metadata": {}, "status": status})) {
-            Some(Health::Waiting(wait)) => wait.is_of_running_job(),
-            other => unreachable!("{other:?}"),
-        };
-        assert!(runs(json!({"active": 1, "ready": 1})) && runs(json!({"active": 10, "ready": 10})));
-        // Its image is being pulled, its container restarts, or an earlier Pod failed.
-        for status in [json!({}), json!({"active": 1, "ready": 0}), json!({"active": 1, "ready": 1, "failed": 1})] {
-            assert!(!runs(status.clone()), "{status}");
-        }
-    }
-
-    #[test]
-    fn definition_is_established_or_reports_reason() {
-        let kind = "CustomResourceDefinition";
-        let crd = |conditions: Value| json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": conditions}});
-        assert_eq!(health(kind, crd(json!([{"type": "Established", "status": "True"}]))), Some(Health::Ready));
-        let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": [{"type": "Established", "status": "True"}]}});
-        assert_eq!(message_of(kind, terminating), TERMINATING);
-        let refused = json!([{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": "\"xs\" is already in use"}]);
-        assert_eq!(health(kind, crd(refused)), Some(Health::Failed("PluralConflict: \"xs\" is already in use".into())));
-        assert_eq!(
-            message_of(kind, crd(json!([]))),
-            "it is not Established yet, since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:01:00Z"
-        );
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::component::{self, conditions};
 use super::events::Events;
+use super::foreign;
 use super::model::{AttentionView, ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
 use super::names::Names;
 use super::properties::{self, AllTraits};
@@ -49,13 +50,15 @@ pub fn overview(snapshot: &Snapshot, now: Timestamp) -> Overview {
     }
     let is_ready = clusters.iter().all(|cluster| cluster.state == State::Ready);
     let unread = |(kind, error): (Watched, &str)| format!("{}: {error}", kind.resource().plural);
-    Overview {
+    let mut overview = Overview {
         ready: is_ready && fleets.iter().all(|fleet| fleet.ready),
         clusters_by_state: by_state,
         notes: snapshot.errors().map(unread).collect(),
         fleets,
         clusters,
-    }
+    };
+    foreign::sanitize(&mut overview);
+    overview
 }
 
 /// The clusters with a resource, by identifier.

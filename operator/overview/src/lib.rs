@@ -11,6 +11,7 @@ pub mod component;
 pub mod events;
 pub mod fleet_remedy;
 pub mod follow;
+mod foreign;
 pub mod model;
 pub mod names;
 pub mod parsed;

@@ -1,5 +1,8 @@
 //! The names in a remedy.
 
+/// Maximum length of a name in Kubernetes, in bytes.
+const MAX_NAME: usize = 253;
+
 /// Names of a resource, of its cluster and of its fleet. An empty one is not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names<'a> {
@@ -44,7 +47,8 @@ impl Names<'_> {
 /// Whether a shell reads `text` as one word, and a program doesn't read it as a flag: the author of
 /// a resource chose it.
 fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+    text.len() <= MAX_NAME
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
@@ -68,7 +72,10 @@ mod tests {
 
     #[test]
     fn names_run_nothing_in_a_shell() {
-        for hostile in ["$(id)", "a;id", "a b", "`id`", "--all", "a'b", "a\nb", "a\u{202e}", "{name}", ""] {
+        let long = "a".repeat(254);
+        for hostile in
+            [long.as_str(), "$(id)", "a;id", "a b", "`id`", "--all", "a'b", "a\nb", "a\u{202e}", "{name}", ""]
+        {
             assert_eq!(
                 Names { profile: hostile, ..Names::default() }.fill("get {profile}"),
                 "get PROFILE",

@@ -12,6 +12,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_runtime::compute::compute;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::{patch_as, post_as};
 use knative_operator_runtime::untyped::api_resource;
@@ -119,7 +120,7 @@ impl Archive {
             source: std::io::Error::other(error_text(&error)),
         })?;
         let Some(map) = found else { return Ok(None) };
-        match tokio::task::block_in_place(|| files(&map, version)) {
+        match compute(|| files(&map, version)).await {
             Ok(files) => {
                 let bundle = Arc::new(Bundle::in_memory(path, files));
                 // Drop releases that nobody uses any more.

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use knative_operator_runtime::compute::compute;
 use knative_operator_shared::api::{CommonSpec, Component, Knative, ManifestSource};
 use knative_operator_shared::label::APP_VERSION;
 use knative_operator_shared::version::Version;
@@ -74,7 +75,7 @@ impl Library {
         let bundle = archived.as_deref().unwrap_or(&self.bundle);
         if manifests.is_empty() {
             let directory = bundle.release(resource.component(), version);
-            let parsed = objects(bundle, &directory).map_err(|error| match error {
+            let parsed = objects(bundle, &directory).await.map_err(|error| match error {
                 ReleaseError::Directory { .. } => self.lacking(resource, version).unwrap_or(error),
                 other => other,
             })?;
@@ -88,7 +89,7 @@ impl Library {
         for (field, directory) in optional(bundle, resource, version) {
             let missing =
                 || format!("the release bundle has no {} for version {}", directory.display(), version.minor());
-            match objects(bundle, &directory) {
+            match objects(bundle, &directory).await {
                 Ok(found) => {
                     release.parts.push(found);
                     names.push(directory.display().to_string());
@@ -103,7 +104,7 @@ impl Library {
             }
         }
         if let Some(directory) = guard::directory(bundle, resource, version)? {
-            release.parts.push(objects(bundle, &directory)?);
+            release.parts.push(objects(bundle, &directory).await?);
         }
         if !additional_manifests.is_empty() {
             self.add_sources(&mut release, "spec.additionalManifests", additional_manifests, version).await?;
@@ -178,7 +179,7 @@ impl Library {
                     Source::Url(url) => self.downloads.objects(url).await.map_err(|e| failed(e.to_string()))?,
                     Source::Bundled(path) => {
                         let path = source::within(self.bundle.root(), path).map_err(|e| invalid(e.to_string()))?;
-                        objects(&self.bundle, &path).map_err(|e| invalid(e.to_string()))?
+                        objects(&self.bundle, &path).await.map_err(|e| invalid(e.to_string()))?
                     }
                 };
                 if found.is_empty() {
@@ -198,9 +199,12 @@ impl Library {
     }
 }
 
-fn objects(bundle: &Bundle, path: &Path) -> Result<Objects, ReleaseError> {
-    // Parsing takes tens of milliseconds, once per directory.
-    tokio::task::block_in_place(|| bundle.objects(path))
+async fn objects(bundle: &Bundle, path: &Path) -> Result<Objects, ReleaseError> {
+    match bundle.parsed(path) {
+        Some(objects) => Ok(objects),
+        // Parsing takes tens of milliseconds, once per directory.
+        None => compute(|| bundle.objects(path)).await,
+    }
 }
 
 /// Directories of the ingresses or sources that `resource` enables, with the fields that enable

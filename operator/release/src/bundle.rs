@@ -126,12 +126,16 @@ impl Bundle {
         self.root.join(family).join(version.minor()).join(name)
     }
 
+    /// Objects of `path`, if they are parsed.
+    pub fn parsed(&self, path: &Path) -> Option<Objects> {
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+
     /// Objects of `path`, a file, or the files of a directory ordered by name; identical duplicates
     /// are dropped. The first call parses, which takes tens of milliseconds: call it where blocking
     /// is allowed.
     pub fn objects(&self, path: &Path) -> Result<Objects, ReleaseError> {
-        let cached = || self.parsed.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
-        if let Some(objects) = cached() {
+        if let Some(objects) = self.parsed(path) {
             return Ok(objects);
         }
         let mut objects: Vec<CompactObject> = Vec::new();

@@ -1,6 +1,7 @@
 //! Downloads manifests that a spec names by URL: with limits, cached by digest, and revalidated
 //! with conditional requests.
 
+use knative_operator_runtime::compute::compute;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::user_agent;
 use knative_operator_shared::label::FIELD_MANAGER;
@@ -184,7 +185,7 @@ impl Downloads {
         let same = self.lock().values().find(|k| k.digest == digest).map(|k| Arc::clone(&k.objects));
         let objects = match same {
             Some(objects) => objects,
-            None => Arc::new(tokio::task::block_in_place(|| parse_objects(&body))?),
+            None => Arc::new(compute(|| parse_objects(&body)).await?),
         };
         Ok(CachedManifest { digest, size: body.len(), objects, validators, asked })
     }

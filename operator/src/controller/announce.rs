@@ -2,6 +2,7 @@
 //! effect.
 
 use knative_operator_rules::unused_ingress;
+use knative_operator_runtime::compute::compute;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 
@@ -11,9 +12,12 @@ use super::state::ReconcilerState;
 use knative_operator_objects::plan::Plan;
 use knative_operator_release::Release;
 
+/// Number of settings without effect that have an event each. A spec may have thousands.
+const MAX_IGNORED: usize = 50;
+
 /// Publishes an event for each setting without effect, for an ingress that no Service uses, and for
 /// a version that the bundle lacks, once per generation and version.
-pub fn warn_of_ignored_overrides(
+pub async fn warn_of_ignored_overrides(
     cx: &Context,
     resource: &Knative,
     state: &mut ReconcilerState,
@@ -29,11 +33,22 @@ pub fn warn_of_ignored_overrides(
             cx.events.warning(resource, "IngressUnused", unused.to_string());
         }
         let unmatched = || knative_operator_render::names(release.objects()).unmatched(resource);
-        let unmatched = tokio::task::block_in_place(unmatched);
-        for warning in release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)) {
+        let unmatched = compute(unmatched).await;
+        let ignored = release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string));
+        for warning in ignored_notes(ignored) {
             cx.events.warning(resource, "OverrideIgnored", warning);
         }
     }
+}
+
+/// The notes of events about settings without effect: the `warnings`, and how many are left out.
+fn ignored_notes(warnings: impl Iterator<Item = String>) -> Vec<String> {
+    let mut notes: Vec<String> = warnings.collect();
+    let left = notes.split_off(notes.len().min(MAX_IGNORED)).len();
+    if left > 0 {
+        notes.push(format!("{left} more settings have no effect; to list them: knative-operator lint -f FILE"));
+    }
+    notes
 }
 
 /// Publishes an event when the installation of another version starts, once; returns the report to
@@ -81,6 +96,16 @@ mod tests {
     use knative_operator_shared::api::{KnativeServing, KnativeStatus};
 
     use super::*;
+
+    #[test]
+    fn settings_without_effect_have_few_notes() {
+        let notes = |count: usize| ignored_notes((0..count).map(|index| index.to_string()));
+        assert_eq!(notes(2), ["0", "1"]);
+        assert_eq!(notes(MAX_IGNORED).len(), MAX_IGNORED);
+        let all = notes(5000);
+        assert_eq!(all.len(), MAX_IGNORED + 1);
+        assert!(all[MAX_IGNORED].starts_with("4950 more settings have no effect"), "{all:?}");
+    }
 
     #[test]
     fn step_has_the_versions_before_and_after_it() {

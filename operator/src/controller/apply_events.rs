@@ -33,16 +33,28 @@ pub fn publish(events: &Events, resource: &Knative, applied: &ApplyOutcome) {
             events.warning(resource, "Adopted", note);
         }
     }
-    for (id, drift) in &applied.contended {
+    for note in fights(&applied.contended) {
+        events.warning(resource, "DriftFight", note);
+    }
+}
+
+/// The notes about `contended` objects: of the first few, and how many others there are. A cluster
+/// may change all of them.
+fn fights(contended: &[(ObjectId, Option<Drift>)]) -> Vec<String> {
+    let fight = |(id, drift): &(ObjectId, Option<Drift>)| {
         let drift = drift.as_ref();
         let manager = drift.and_then(|d| d.manager.as_ref());
         let manager = manager.map_or_else(|| "Another client".to_owned(), |m| format!("Field manager \"{m}\""));
         let field = drift.and_then(|d| d.field.as_ref()).map(|f| format!(" (field {f})")).unwrap_or_default();
-        let note = format!(
-            "{manager} keeps changing {id}{field}; from now on the operator repairs it at most five times a minute"
-        );
-        events.warning(resource, "DriftFight", note);
+        format!("{manager} keeps changing {id}{field}; from now on the operator repairs it at most five times a minute")
+    };
+    let mut notes: Vec<String> = contended.iter().take(MAX_NAMED).map(fight).collect();
+    if let others @ 1.. = contended.len() - notes.len() {
+        notes.push(format!(
+            "{others} more objects keep being changed; from now on the operator repairs each at most five times a minute"
+        ));
     }
+    notes
 }
 
 /// Publishes the objects that were deleted because they are no longer part of the installation.
@@ -96,6 +108,20 @@ fn join<T>(all: &[T], separator: &str, name: impl Fn(&T) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_that_all_keep_being_changed_have_few_notes() {
+        let id = ObjectId::new("apps", "Deployment", "n", "a");
+        let drift = Drift { manager: Some("kubectl".to_owned()), field: Some("spec.replicas".to_owned()) };
+        let notes = |count: usize| fights(&vec![(id.clone(), Some(drift.clone())); count]);
+        assert!(notes(0).is_empty());
+        let one = "Field manager \"kubectl\" keeps changing Deployment n/a (field spec.replicas); from now on the operator repairs it at most five times a minute";
+        assert_eq!(notes(1), [one]);
+        assert_eq!(notes(MAX_NAMED).len(), MAX_NAMED);
+        let many = notes(5000);
+        assert_eq!(many.len(), MAX_NAMED + 1);
+        assert!(many[MAX_NAMED].starts_with("4992 more objects "), "{many:?}");
+    }
 
     #[test]
     fn repair_names_field_and_manager() {

@@ -31,7 +31,7 @@ pub async fn go_operator_inventory(cx: &Context, resource: &Knative) -> Result<I
         ReleaseError::File { .. } => GoInventoryError::Unread(error.to_string()),
         _ => unavailable(error.to_string()),
     })?;
-    let rendered = cx.rendered.get(resource, &version, &release, &cx.settings);
+    let rendered = cx.rendered.get(resource, &version, &release, &cx.settings).await;
     let mut inventory = Inventory::default();
     let plan = Plan::new(rendered.map_err(|e| unavailable(e.to_string()))?, &Owner::of(resource, ""));
     inventory.add(plan.items().iter());

@@ -102,7 +102,8 @@ impl InstallSteps<'_> {
             Err(NotStored::Ineligible(recorded, why)) => return self.ineligible(state, recorded, why).await,
         };
         (state.refused_version, state.allowed_generation) = (Some(String::new()), self.resource.meta().generation);
-        let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.owned, &observed))?;
+        let span = debug_span!("render");
+        let planned = self.plan(state, release, &stored.owned, &observed).instrument(span).await?;
         let kinds = self.observe(state, &planned.plan).instrument(debug_span!("observe")).await;
         let manifests = planned.release.manifests.clone();
         let span = debug_span!("apply", objects = planned.plan.items().len());
@@ -137,7 +138,7 @@ impl InstallSteps<'_> {
             let result = ReconcileResult::Blocked(OCCUPIED, message);
             return Err(Box::new(Outcome::new(result, Requeue::After(rest))).into());
         }
-        let draft = self.render(release, "")?;
+        let draft = self.render(release, "").await?;
         let applied = self.to_apply(draft.clone());
         let intended = Intended::find(self.cx, self.resource, &applied, &self.version).await;
         let namespace = namespace::manifest(self.resource, &draft);
@@ -211,7 +212,7 @@ impl InstallSteps<'_> {
     }
 
     /// Step 3: release → plan. Reused while its inputs are the same.
-    fn plan(
+    async fn plan(
         &self,
         state: &mut ReconcilerState,
         release: Release,
@@ -227,8 +228,8 @@ impl InstallSteps<'_> {
         if let Some(planned) = state.planned.take().filter(is_current) {
             return Ok(planned);
         }
-        let plan = self.to_apply(self.render(&release, uid)?);
-        announce::warn_of_ignored_overrides(self.cx, self.resource, state, (&release, &self.version));
+        let plan = self.to_apply(self.render(&release, uid).await?);
+        announce::warn_of_ignored_overrides(self.cx, self.resource, state, (&release, &self.version)).await;
         observed.set_plan(&plan, &self.store.id(), &owned.owner.mark());
         Ok(Planned { generation, version: self.version.clone(), uid: uid.to_owned(), release, plan })
     }
@@ -375,8 +376,8 @@ impl InstallSteps<'_> {
     }
 
     /// The rendered objects, owned by the resource or by the anchor with uid `anchor`.
-    fn render(&self, release: &Release, anchor: &str) -> Result<Plan, Stopped> {
-        let rendered = self.cx.rendered.get(self.resource, &self.version, release, &self.cx.settings);
+    async fn render(&self, release: &Release, anchor: &str) -> Result<Plan, Stopped> {
+        let rendered = self.cx.rendered.get(self.resource, &self.version, release, &self.cx.settings).await;
         let rendered = rendered.map_err(|error| self.failed_until(Requeue::AwaitChange, error.to_string()))?;
         Ok(Plan::new(rendered, &Owner::of(self.resource, anchor)))
     }

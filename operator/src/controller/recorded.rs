@@ -1,6 +1,7 @@
 //! The version that the record on a cluster has, if the one of the resource may not follow it. Who
 //! may write ConfigMaps in the namespace there may forge it.
 
+use knative_operator_runtime::compute::compute;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::{Version, VersionError};
@@ -107,7 +108,7 @@ pub async fn is_disproved(
     let Some(installed) = resource.installed_version().filter(|_| resource.common().manifests.is_empty()) else {
         return false;
     };
-    if !is_labeled(cx, resource, recorded) {
+    if !is_labeled(cx, resource, recorded).await {
         return false;
     }
     match shown_version::on_cluster(client, resource.component()).await {
@@ -120,12 +121,12 @@ pub async fn is_disproved(
 }
 
 /// Whether the definitions of `version` show it, as far as the bundle tells.
-fn is_labeled(cx: &Context, resource: &Knative, version: &Version) -> bool {
+async fn is_labeled(cx: &Context, resource: &Knative, version: &Version) -> bool {
     let directory = cx.library.bundle.release(resource.component(), version);
     if !directory.is_dir() {
         return true;
     }
-    let objects = tokio::task::block_in_place(|| cx.library.bundle.objects(&directory));
+    let objects = compute(|| cx.library.bundle.objects(&directory)).await;
     objects.is_ok_and(|objects| shown_version::of_release(objects.iter()).contains(version))
 }
 

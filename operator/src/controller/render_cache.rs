@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use knative_operator_runtime::compute::compute;
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::version::Version;
 use serde_json::Value;
@@ -24,16 +25,17 @@ struct CacheKey {
 /// Rendered objects, with their release.
 type Rendering = Option<(Release, Weak<Rendered>)>;
 
-/// Locked while the objects are rendered, so that concurrent callers share the result.
-type Slot = Arc<Mutex<Rendering>>;
+/// Locked while the objects are rendered, so that concurrent callers share the result. Those that
+/// wait for it have no thread.
+type Slot = Arc<tokio::sync::Mutex<Rendering>>;
 
-/// Rendered objects that are in use. Renderings of different specs don't wait for each other.
+/// Rendered objects that are in use. Few specs are rendered at the same time: see [`compute`].
 #[derive(Debug, Default)]
 pub struct RenderCache(Mutex<HashMap<CacheKey, Slot>>);
 
 impl RenderCache {
     /// Renders the objects of `resource`, or returns those in use.
-    pub fn get(
+    pub async fn get(
         &self,
         resource: &Knative,
         version: &Version,
@@ -41,24 +43,17 @@ impl RenderCache {
         settings: &Settings,
     ) -> Result<Arc<Rendered>, RenderError> {
         let slot = self.slot(cache_key(resource, version));
-        let in_use = |known: &Rendering| {
-            let (of, rendered) = known.as_ref()?;
-            rendered.upgrade().filter(|_| of.is_same(release))
-        };
-        if let Some(rendered) = slot.try_lock().ok().and_then(|known| in_use(&known)) {
+        let mut known = slot.lock().await;
+        if let Some((of, rendered)) = known.as_ref()
+            && let Some(rendered) = rendered.upgrade().filter(|_| of.is_same(release))
+        {
             return Ok(rendered);
         }
-        // A spec with many patches takes long. Another thread does the other work of this worker,
-        // such as the renewal of Leases, meanwhile.
-        tokio::task::block_in_place(|| {
-            let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(rendered) = in_use(&known) {
-                return Ok(rendered);
-            }
-            let rendered = Arc::new(knative_operator_render::objects(resource, version, release.objects(), settings)?);
-            *known = Some((release.clone(), Arc::downgrade(&rendered)));
-            Ok(rendered)
-        })
+        // A spec with many patches takes long.
+        let render = || knative_operator_render::objects(resource, version, release.objects(), settings);
+        let rendered = Arc::new(compute(render).await?);
+        *known = Some((release.clone(), Arc::downgrade(&rendered)));
+        Ok(rendered)
     }
 
     fn slot(&self, key: CacheKey) -> Slot {
@@ -114,10 +109,11 @@ mod tests {
         let (cache, (done, is_done)) = (Arc::new(RenderCache::default()), mpsc::channel());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let slot = cache.slot(cache_key(&resource, &version));
-        let rendering = slot.lock().unwrap();
+        let rendering = slot.try_lock().unwrap();
         let of_cache = Arc::clone(&cache);
-        let waiting = runtime
-            .spawn(async move { of_cache.get(&resource, &version, &Release::default(), &Settings::default()).is_ok() });
+        let waiting = runtime.spawn(async move {
+            of_cache.get(&resource, &version, &Release::default(), &Settings::default()).await.is_ok()
+        });
         // The only worker takes this task after the one before.
         runtime.spawn(async move { done.send(()) });
         is_done.recv_timeout(Duration::from_secs(30)).expect("the worker waits for the rendering");
@@ -135,7 +131,7 @@ mod tests {
         };
         let cache = RenderCache::default();
         let first = cache.slot(key("1"));
-        let rendering = first.lock().unwrap();
+        let rendering = first.try_lock().unwrap();
         assert!(cache.slot(key("2")).try_lock().is_ok());
         // Another caller for the same spec waits for its result, also after others came.
         assert!(cache.slot(key("1")).try_lock().is_err());

@@ -33,21 +33,36 @@ pub fn start(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
+/// `text` in at most `most` bytes. A longer one is cut, with the number of bytes that are left out:
+/// for logs, whose readers must know that there was more.
+pub fn cut(text: &str, most: usize) -> String {
+    let mark = |bytes: usize| format!("{ELLIPSIS} ({bytes} more bytes)");
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let kept = start(text, most.saturating_sub(mark(text.len()).len()));
+    format!("{kept}{}", mark(text.len() - kept.len()))
+}
+
 /// `text` on one line: white space, line breaks included, is one space.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `text` with escapes such as `\u{1b}` in place of the characters that terminals and editors obey:
-/// control characters other than tabs and line breaks, separators of lines, and those that change
-/// the direction of writing.
+/// Whether terminals and editors obey `c`: a control character other than a tab or line break, a
+/// separator of lines, or a character that changes the direction of writing.
+pub fn is_obeyed(c: char) -> bool {
+    let is_control = c.is_control() && !matches!(c, '\t' | '\n');
+    let is_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    is_control || is_direction
+}
+
+/// `text` with escapes such as `\u{1b}` in place of the characters that terminals and editors obey.
 pub fn show_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        let is_control = c.is_control() && !matches!(c, '\t' | '\n');
-        let is_direction =
-            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if is_control || is_direction {
+        if is_obeyed(c) {
             shown.extend(c.escape_unicode());
         } else {
             shown.push(c);
@@ -122,6 +137,18 @@ mod tests {
             assert_eq!(nearest(name), expected, "{name}");
         }
         assert_eq!(super::nearest("a", std::iter::empty()), None);
+    }
+
+    #[test]
+    fn cut_text_says_how_much_is_left_out() {
+        assert_eq!(cut("a ünß", 7), "a ünß");
+        assert_eq!(cut(&"a".repeat(40), 30), "aaaaaaaaaa … (30 more bytes)");
+        for most in 30..60 {
+            let (text, cut) = ("ü".repeat(100), cut(&"ü".repeat(100), most));
+            assert!(cut.len() <= most, "{cut}");
+            let kept = cut.trim_end_matches(|c: char| c != 'ü');
+            assert!(cut.ends_with(&format!(" … ({} more bytes)", text.len() - kept.len())), "{cut}");
+        }
     }
 
     #[test]

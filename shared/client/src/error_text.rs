@@ -57,11 +57,15 @@ fn status_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Status> {
     }
 }
 
-/// The message of `status`, with causes that it lacks.
+/// The message of `status`, with causes that it lacks: the first ones, as far as people are shown
+/// them. A server may send thousands, each of which is searched for in the text so far.
 pub fn describe(status: &Status) -> String {
     let mut text =
         if status.message.is_empty() { format!("{} ({})", status.reason, status.code) } else { status.message.clone() };
     for cause in status.details.iter().flat_map(|details| &details.causes) {
+        if text.len() > MAX_MESSAGE {
+            break;
+        }
         if !cause.message.is_empty() && !text.contains(&cause.message) {
             let field = if cause.field.is_empty() { String::new() } else { format!("{}: ", cause.field) };
             text = format!("{text}; {field}{}", cause.message);
@@ -87,6 +91,8 @@ fn own_text(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::response::{StatusCause, StatusDetails};
+
     use super::*;
 
     fn status(message: &str) -> Box<Status> {
@@ -100,6 +106,27 @@ mod tests {
         source: kube::Error,
     }
 
+    fn details(causes: impl IntoIterator<Item = (String, String)>) -> StatusDetails {
+        let reason = || "FieldValueInvalid".to_owned();
+        let cause = |(field, message)| StatusCause { reason: reason(), message, field };
+        StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: causes.into_iter().map(cause).collect(),
+            retry_after_seconds: 0,
+        }
+    }
+
+    #[test]
+    fn thousands_of_causes_are_not_read() {
+        let mut status = status("it is invalid");
+        status.details = Some(details((0..100_000).map(|number| (String::new(), format!("cause {number}")))));
+        assert!(describe(&status).len() < MAX_MESSAGE + 20);
+        assert!(error_text(&kube::Error::Api(status)).starts_with("it is invalid; cause 0; cause 1; "));
+    }
+
     #[test]
     fn api_server_messages_are_kept() {
         let refused = || kube::Error::Api(status("namespaces \"x\" not found"));
@@ -109,19 +136,7 @@ mod tests {
             "failed to create ConfigMap a/b: namespaces \"x\" not found"
         );
         let mut with_causes = status("it is invalid");
-        let cause = kube::core::response::StatusCause {
-            reason: "FieldValueInvalid".into(),
-            message: "too long".into(),
-            field: "spec.a".into(),
-        };
-        with_causes.details = Some(kube::core::response::StatusDetails {
-            name: String::new(),
-            group: String::new(),
-            kind: String::new(),
-            uid: String::new(),
-            causes: vec![cause],
-            retry_after_seconds: 0,
-        });
+        with_causes.details = Some(details([("spec.a".to_owned(), "too long".to_owned())]));
         assert_eq!(error_text(&kube::Error::Api(with_causes)), "it is invalid; spec.a: too long");
         assert_eq!(error_text(&kube::Error::Api(status(""))), "Forbidden (403)");
     }

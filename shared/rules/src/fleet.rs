@@ -47,7 +47,14 @@ pub fn validate_fleet(fleet: &KnativeFleet, context: &FleetContext<'_>) -> Vec<V
     fleet_gate::check(&fleet.spec, &mut violations);
     fleet_template::check(fleet, context, &mut violations);
     fleet_clusters::check(fleet, context, &mut violations);
-    protected::check_value(&fleet.metadata, &mut violations);
+    violations.extend(validate_fleet_metadata(&fleet.metadata));
+    violations
+}
+
+/// Violations of the metadata of a fleet by itself.
+pub fn validate_fleet_metadata(meta: &ObjectMeta) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    protected::check_value(meta, &mut violations);
     violations
 }
 

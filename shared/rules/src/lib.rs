@@ -50,7 +50,7 @@ pub use context::{
     Catalog, Container, FleetContext, GUARD, Identities, Profile, ReleaseNames, RuleContext, VERSION_PLACEHOLDER,
     Workload,
 };
-pub use fleet::{parse_fleet, validate_fleet, validate_fleet_change, validate_fleet_deletion};
+pub use fleet::{parse_fleet, validate_fleet, validate_fleet_change, validate_fleet_deletion, validate_fleet_metadata};
 pub use ingress::unused_ingress;
 pub use names::{autoscaler_of, short};
 pub use parse::{READABLE, drop_nulls, has_nulls, parse, parse_partially};
@@ -58,7 +58,7 @@ pub use patches::violation as patch_violation;
 pub use protected::{is_protected, validate_deletion};
 pub use rule::{Example, Rule, Severity, Violation};
 pub use target::ONE as ONE_TARGET;
-pub use validate::{validate, validate_change};
+pub use validate::{ANNOTATIONS, validate, validate_change};
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,10 @@ use super::{
     workloads,
 };
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::label::{MINOR_VERSIONS, ON_DELETE, ON_UNREACHABLE, PROTECTED};
+
+/// The annotations that rules are about. They are checked if the spec stays, too.
+pub const ANNOTATIONS: [&str; 4] = [ON_UNREACHABLE, ON_DELETE, MINOR_VERSIONS, PROTECTED];
 
 /// Violations of `new`, which replaces `old` if given, as far as `context` tells. An update is
 /// never refused for a violation that `old` already has.

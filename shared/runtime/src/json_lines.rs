@@ -3,12 +3,16 @@
 use std::fmt;
 
 use jiff::{Timestamp, Unit};
+use knative_operator_shared::text::cut;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
+
+/// Maximum length of the text in a field, in bytes. Users, spokes and Pods write some of them.
+pub const MAX_FIELD: usize = 2048;
 
 /// Formats events as JSON objects. Fields of inner spans and of the event replace those of the same
 /// name.
@@ -29,6 +33,13 @@ where
             }
         }
         event.record(&mut Fields(&mut fields));
+        for value in fields.values_mut() {
+            if let Value::String(text) = value
+                && text.len() > MAX_FIELD
+            {
+                *text = cut(text, MAX_FIELD);
+            }
+        }
         let message = fields.remove("message").unwrap_or_default();
         let now = Timestamp::now();
         let head = [
@@ -87,7 +98,7 @@ impl Visit for Fields<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex, PoisonError};
 
@@ -95,8 +106,16 @@ mod tests {
 
     use super::*;
 
+    /// Keeps what is logged.
     #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
+    pub struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Buffer {
+        /// What was logged.
+        pub fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
 
     impl Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -122,10 +141,13 @@ mod tests {
             let inner = tracing::info_span!(parent: &span, "write", name = "b", object = "Service \"x\"\nforged");
             inner.in_scope(|| tracing::warn!(why = %"line\nbreak", count = 2, "failed"));
             span.in_scope(|| tracing::info!(name = "own", "done"));
+            let (long, debug) = ("x".repeat(3000), vec![7; 3000]);
+            let outer = tracing::info_span!("outer", of_span = long);
+            outer.in_scope(|| tracing::info!(text = long, shown = %long, ?debug, "{long}"));
         });
-        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let text = buffer.text();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len(), 2, "{text}");
+        assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[0]["message"], "failed");
         assert_eq!(
             (&lines[0]["kind"], &lines[0]["generation"], &lines[0]["count"]),
@@ -133,6 +155,10 @@ mod tests {
         );
         assert_eq!((&lines[0]["name"], &lines[0]["why"]), (&"b".into(), &"line\nbreak".into()));
         assert_eq!((&lines[1]["name"], &lines[1]["level"]), (&"own".into(), &"INFO".into()));
+        for field in ["of_span", "text", "shown", "debug", "message"] {
+            let text = lines[2][field].as_str().unwrap();
+            assert!(text.len() <= MAX_FIELD && text.ends_with(" more bytes)"), "{field}: {text}");
+        }
         assert!(text.starts_with("{\"timestamp\":\"") && text.lines().all(|line| line.ends_with("\"}")), "{text}");
     }
 }

@@ -1,15 +1,19 @@
 //! Logs on stderr.
 
+use std::fmt;
 use std::io::IsTerminal;
 
 use clap::{Args, ValueEnum};
+use knative_operator_shared::text::{cut, show_controls};
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::format::JsonFields;
+use tracing_subscriber::fmt::format::{JsonFields, Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::json_lines::JsonLines;
+use crate::json_lines::{JsonLines, MAX_FIELD};
 use crate::trace::{FILTER, TraceError, Traces};
 
 /// Flags of logs.
@@ -62,7 +66,7 @@ impl LogArgs {
             tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
         let lines = match self.log_format {
             Format::Json => lines.event_format(JsonLines).fmt_fields(JsonFields::new()).boxed(),
-            Format::Plain => lines.boxed(),
+            Format::Plain => lines.fmt_fields(debug_fn(write_field).delimited(" ")).boxed(),
         };
         let exported = match &traces {
             Some(traces) => {
@@ -73,5 +77,38 @@ impl LogArgs {
         };
         tracing_subscriber::registry().with(lines.with_filter(filter)).with(exported).init();
         Ok(traces)
+    }
+}
+
+/// Writes `field` of a plain line: of the length that it has in JSON, and on one line.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = show_controls(&cut(&format!("{value:?}"), MAX_FIELD)).replace('\n', "\\n");
+    match field.name() {
+        "message" => write!(writer, "{text}"),
+        name => write!(writer, "{name}={text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json_lines::tests::Buffer;
+
+    #[test]
+    fn field_of_plain_line_is_short_and_on_one_line() {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .fmt_fields(debug_fn(write_field).delimited(" "))
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(why = %"a\nforged\u{1b}[2J", name = "x", text = "y".repeat(3000), "failed");
+        });
+        let text = buffer.text();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(r#" failed why=a\nforged\u{1b}[2J name="x" text="yyy"#), "{text}");
+        assert!(text.len() < MAX_FIELD + 200 && text.ends_with(" more bytes)\n"), "{text}");
     }
 }

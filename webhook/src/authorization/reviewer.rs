@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use knative_operator_rules::authorization::permission::Permission;
 use knative_operator_runtime::backoff::Backoff;
+use knative_operator_runtime::rarely::Rarely;
 use knative_operator_runtime::{access, error_text};
 use kube::Client;
 use tokio::sync::Semaphore;
@@ -25,12 +26,16 @@ pub struct Reviewer {
     requests: Semaphore,
     cache: Cache,
     metrics: Metrics,
+    /// When a failure was logged: users decide how many there are while the API server doesn't
+    /// answer.
+    failures: Rarely,
 }
 
 impl Reviewer {
     /// Asks with `client`.
     pub fn new(client: Client, metrics: Metrics) -> Self {
-        Self { client, requests: Semaphore::new(MAX_REQUESTS), cache: Cache::new(), metrics }
+        let (requests, cache) = (Semaphore::new(MAX_REQUESTS), Cache::new());
+        Self { client, requests, cache, metrics, failures: Rarely::default() }
     }
 
     /// Whether `user` has `permission`; unknown after `deadline`.
@@ -60,13 +65,22 @@ impl Reviewer {
                 Ok(is_allowed) => return Ok(is_allowed),
                 Err(error) => error,
             };
-            tracing::warn!(error = error_text(&error), "failed to check a permission of a user");
+            self.log(&error);
             if !is_transient(&error) {
                 return Err(());
             }
             failures += 1;
             tokio::time::sleep(BACKOFF.after(failures)).await;
         }
+    }
+
+    /// Logs `error`, if none was logged lately; whether it did.
+    fn log(&self, error: &kube::Error) -> bool {
+        let is_due = self.failures.is_due();
+        if is_due {
+            tracing::warn!(error = error_text(error), "failed to check a permission of a user");
+        }
+        is_due
     }
 
     async fn request_once(&self, user: &User, permission: &Permission) -> kube::Result<bool> {
@@ -89,7 +103,22 @@ fn is_transient(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+
     use super::*;
+
+    #[tokio::test]
+    async fn failures_are_logged_from_time_to_time() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from(Vec::<u8>::new())))
+        });
+        let reviewer = Reviewer::new(Client::new(service, "default"), Metrics::registered().0);
+        let error = kube::Error::LinesCodecMaxLineLengthExceeded;
+        assert_eq!([reviewer.log(&error), reviewer.log(&error)], [true, false]);
+    }
 
     #[test]
     fn only_transient_errors_are_tried_again() {

@@ -79,7 +79,14 @@ async fn nothing_is_looked_up_for_a_user_without_permission() {
 }
 
 #[test]
-fn log_of_a_request_is_bounded() {
-    assert_eq!(logged("spec: is wrong"), "spec: is wrong");
-    assert!(logged(&"spec: is wrong; ".repeat(100_000)).len() <= MAX_LOGGED);
+fn log_of_a_refusal_is_short_and_says_what_it_lacks() {
+    let violation = knative_operator_rules::READABLE.at("spec", "is wrong", "correct it");
+    let short = Request { operation: "CREATE".to_owned(), name: "a".to_owned(), ..Request::default() };
+    let expected = ["", "CREATE", "", "a", "spec: is wrong; correct it"];
+    assert_eq!(logged(&short, &[&violation]), expected.map(str::to_owned));
+    let long = "x".repeat(100_000);
+    let request = Request { operation: long.clone(), namespace: long.clone(), name: long.clone(), ..short };
+    let texts = logged(&request, &vec![&violation; 1000]);
+    assert!(texts.iter().map(String::len).sum::<usize>() < 2048, "{texts:?}");
+    assert_eq!(texts.iter().filter(|text| text.ends_with(" more bytes)")).count(), 4, "{texts:?}");
 }

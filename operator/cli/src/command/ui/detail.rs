@@ -10,6 +10,7 @@ use knative_operator_rules as rules;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::user::UserArgs;
 use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::text::{MAX_MESSAGE, shown};
 use knative_operator_shared::yaml;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -171,8 +172,8 @@ async fn live_state(client: &Client, id: &ObjectId, version: &str) -> (State, St
     let watched: Result<WatchedObject, _> = serde_json::from_value(json!(found));
     match watched.ok().and_then(|object| health::of(&id.kind, &object)) {
         None | Some(Health::Ready) => (State::Ready, String::new()),
-        Some(Health::Waiting(wait)) => (State::Progressing, wait.to_string()),
-        Some(Health::Failed(why)) => (State::Failed, why),
+        Some(Health::Waiting(wait)) => (State::Progressing, shown(&wait.to_string(), MAX_MESSAGE)),
+        Some(Health::Failed(why)) => (State::Failed, shown(&why, MAX_MESSAGE)),
     }
 }
 
