@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use knative_operator_tests::{picture, tools};
 use serde_json::Value;
 
-use super::{operator, outcome, small};
+use super::{command, operator, outcome, small};
 
 const SERVING: &str =
     "{apiVersion: operator.knative.dev/v1beta1, kind: KnativeServing, metadata: {name: good, namespace: n}}";
@@ -181,8 +182,7 @@ fn findings_for_code_scanning_have_rule_file_and_line() {
     let refused = ("error".to_owned(), Some("version-syntax".to_owned()), 9);
     assert!(found.contains(&refused) && found.contains(&("warning".to_owned(), None, 10)), "{found:?}");
     // Each rule has its requirement, and a heading in the document that its link names.
-    let document =
-        std::fs::read_to_string(knative_operator_tests::tools::project().join("docs/user/rules.md")).unwrap();
+    let document = std::fs::read_to_string(tools::project().join("docs/user/rules.md")).unwrap();
     let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
     assert!(!rules.is_empty() && rules.iter().all(|rule| rule["shortDescription"]["text"].is_string()), "{rules:?}");
     for rule in rules {
@@ -190,4 +190,38 @@ fn findings_for_code_scanning_have_rule_file_and_line() {
         let anchor = link.split_once("docs/user/rules.md#").unwrap().1;
         assert!(document.contains(&format!("\n### {anchor}\n")), "{link}");
     }
+}
+
+/// A resource with mistakes that are easy to make.
+const MISTAKEN: &str = "\
+apiVersion: operator.knative.dev/v1beta1
+kind: KnativeServing
+metadata:
+  name: knative-serving
+  namespace: knative-serving
+spec:
+  ingres:
+    kourier:
+      enabled: true
+  high-availability:
+    replicas: 0
+  workloads:
+    - name: activater
+      resources:
+        - container: activator
+          requests:
+            memory: 1Gb
+";
+
+#[test]
+fn picture_of_lint_in_the_documents_is_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("serving.yaml"), MISTAKEN).unwrap();
+    let arguments = ["lint", "-f", "serving.yaml"];
+    let output = command().args(arguments).current_dir(folder.path()).env("KO_DATA_PATH", small()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let picture = picture::of_text("lint", &arguments.join(" "), &text).unwrap();
+    let stored = std::fs::read_to_string(tools::project().join("docs/images/lint.svg")).unwrap();
+    assert_eq!(stored, picture, "docs/images/lint.svg is stale: run this test with UPDATE_IMAGES=yes");
 }
