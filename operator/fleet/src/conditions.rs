@@ -281,6 +281,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn blocked_removal_names_the_clusters_and_the_command() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let blocked = |name: Option<&str>| {
+            let clusters = BTreeSet::from([cluster.clone()]);
+            let blocked = Blocked { name: name.map(str::to_owned), clusters, limit: 0 };
+            let decision = RemovalDecision { blocked: Some(blocked), ..RemovalDecision::default() };
+            removal_blocked(&Leavers { clusters: &[], decision: &decision }).3
+        };
+        let named = blocked(Some("removal-1"));
+        let expected = "All clusters (1) would leave the fleet: n/a; correct the placement, or approve the removal with \
+                        knative-operator fleet approve --removal, or a KnativeFleetApproval for revision removal-1 ";
+        assert!(named.starts_with(expected), "{named}");
+        assert!(!blocked(None).contains("fleet approve"), "it can't be approved yet");
+    }
+
+    #[test]
     fn counts_name_the_revision_and_what_is_not_well() {
         let of = |failed, deferred| {
             let status = KnativeFleetStatus {
