@@ -65,7 +65,7 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
         };
         let lines = Lines::of(&text);
         for document in &documents {
-            findings.add((&name, &lines), document, |resource| {
+            findings.add((name.as_str(), &lines), document, |resource| {
                 let mut violations = rules::validate(resource, &surroundings);
                 let (violation, remark) = match check_patches(&args.input, resource, &violations) {
                     Ok(violation) => (violation, None),
@@ -76,7 +76,7 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
             });
         }
         for document in &fleets {
-            findings.add((&name, &lines), document, |fleet| (rules::validate_fleet(fleet, &context), None));
+            findings.add((name.as_str(), &lines), document, |fleet| (rules::validate_fleet(fleet, &context), None));
         }
     }
     if findings.resources == 0 && unreadable.is_empty() {
@@ -122,14 +122,19 @@ impl Findings {
         };
         let place = |field| (file, what, field, lines.of_field(what, field));
         for remark in document.warnings.iter().chain(&remark) {
-            self.line(false, place(&remark.field), &remark.to_string(), None);
+            self.line(false, place(remark.field.as_str()), &remark.to_string(), None);
         }
         for remark in &document.unknown {
-            self.line(self.is_strict, place(&remark.field), &remark.to_string(), None);
+            self.line(self.is_strict, place(remark.field.as_str()), &remark.to_string(), None);
         }
         for violation in &violations {
             self.rules.insert(violation.rule.id, violation.rule.requirement);
-            self.line(violation.is_error(), place(&violation.field), &violation.to_string(), Some(violation.rule.id));
+            self.line(
+                violation.is_error(),
+                place(violation.field.as_str()),
+                &violation.to_string(),
+                Some(violation.rule.id),
+            );
         }
     }
 
