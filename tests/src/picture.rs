@@ -8,7 +8,7 @@ use crate::{Result, environment, tools};
 
 /// Width of the terminal, in characters.
 const COLUMNS: usize = 110;
-/// Indentation of the rest of a line that is too long.
+/// Additional indentation of the rest of a line that is too long.
 const INDENT: usize = 4;
 /// Width of a character, height of a line, and margin, in pixels.
 const SIZES: (usize, usize, usize) = (8, 18, 16);
@@ -71,15 +71,16 @@ fn svg(prompt: &str, text: &str) -> String {
     picture + "</svg>\n"
 }
 
-/// `line` in parts that fit the terminal, broken at spaces. A line with colors fits already.
+/// `line` in parts that fit the terminal, broken at spaces, each in its place of a tree. A line with colors fits already.
 fn wrapped(line: &str) -> Vec<String> {
     if line.contains('\x1b') || line.chars().count() <= COLUMNS {
         return vec![line.to_owned()];
     }
+    let start: String = line.chars().take_while(|character| [' ', '│'].contains(character)).collect();
     let (mut parts, mut part) = (Vec::new(), String::new());
     for (number, word) in line.split(' ').enumerate() {
         if number > 0 && part.chars().count() + 1 + word.chars().count() > COLUMNS {
-            parts.push(std::mem::replace(&mut part, " ".repeat(INDENT - 1)));
+            parts.push(std::mem::replace(&mut part, format!("{start}{}", " ".repeat(INDENT - 1))));
         }
         if number > 0 {
             part.push(' ');
@@ -145,5 +146,7 @@ mod tests {
         let line = format!("{} {} end", "a".repeat(COLUMNS - 1), "b".repeat(20));
         assert_eq!(wrapped(&line), ["a".repeat(COLUMNS - 1), format!("    {} end", "b".repeat(20))]);
         assert_eq!(wrapped("  short"), ["  short"]);
+        let line = format!("│  {} end", "a".repeat(COLUMNS - 3));
+        assert_eq!(wrapped(&line), [format!("│  {}", "a".repeat(COLUMNS - 3)), "│      end".to_owned()]);
     }
 }
