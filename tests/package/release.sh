@@ -43,8 +43,7 @@ operator=$(digest "knative-operator:$version") webhook=$(digest "knative-operato
 
 step "chart"
 cp -r charts/knative-operator "$work/chart"
-awk -v operator="$operator" -v webhook="$webhook" '/^    digest: ""/ {sub(/""/, "\"" (n++ ? webhook : operator) "\"")} {print}' \
-  charts/knative-operator/values.yaml >"$work/chart/values.yaml"
+printf '{"knative_operator": "%s", "operator_webhook": "%s"}\n' "$operator" "$webhook" >"$work/chart/files/digests.json"
 "$tools/helm" package "$work/chart" --destination "$release" >/dev/null
 
 step "manifests"

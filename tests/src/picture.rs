@@ -8,6 +8,8 @@ use crate::{Result, environment, tools};
 
 /// Width of the terminal, in characters.
 const COLUMNS: usize = 110;
+/// Additional indentation of the rest of a line that is too long.
+const INDENT: usize = 4;
 /// Width of a character, height of a line, and margin, in pixels.
 const SIZES: (usize, usize, usize) = (8, 18, 16);
 /// Background, text, and the prompt.
@@ -27,7 +29,13 @@ pub async fn of_command(kubeconfig: &Path, name: &str, arguments: &str) -> Resul
     if text.trim().is_empty() {
         return Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
-    let picture = svg(&format!("knative-operator {arguments}"), &text);
+    of_text(name, arguments, &text)
+}
+
+/// The picture of `knative-operator` with `arguments`, which prints `text`; stored as
+/// [`of_command`] does.
+pub fn of_text(name: &str, arguments: &str, text: &str) -> Result<String> {
+    let picture = svg(&format!("knative-operator {arguments}"), text);
     let folder = tools::project().join("target/ui");
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join(format!("{name}.svg")), &picture)?;
@@ -41,7 +49,7 @@ pub async fn of_command(kubeconfig: &Path, name: &str, arguments: &str) -> Resul
 fn svg(prompt: &str, text: &str) -> String {
     let (character, height, margin) = SIZES;
     let [background, foreground, dim] = COLORS;
-    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let lines: Vec<String> = text.trim_end().lines().flat_map(wrapped).collect();
     let (width, full) = (COLUMNS * character + 2 * margin, (lines.len() + 1) * height + 2 * margin);
     let mut picture = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {full}\" role=\"img\" \
@@ -51,7 +59,7 @@ fn svg(prompt: &str, text: &str) -> String {
     );
     let mut style = String::new();
     let prompt = format!("\x1b[2m$\x1b[0m {prompt}");
-    for (number, line) in [prompt.as_str()].into_iter().chain(lines).enumerate() {
+    for (number, line) in [prompt.as_str()].into_iter().chain(lines.iter().map(String::as_str)).enumerate() {
         let y = margin + (number + 1) * height - 4;
         let spans = spans(line, dim, &mut style);
         // Writing to a String can't fail.
@@ -61,6 +69,26 @@ fn svg(prompt: &str, text: &str) -> String {
         );
     }
     picture + "</svg>\n"
+}
+
+/// `line` in parts that fit the terminal, broken at spaces, each in its place of a tree. A line with colors fits already.
+fn wrapped(line: &str) -> Vec<String> {
+    if line.contains('\x1b') || line.chars().count() <= COLUMNS {
+        return vec![line.to_owned()];
+    }
+    let start: String = line.chars().take_while(|character| [' ', '│'].contains(character)).collect();
+    let (mut parts, mut part) = (Vec::new(), String::new());
+    for (number, word) in line.split(' ').enumerate() {
+        if number > 0 && part.chars().count() + 1 + word.chars().count() > COLUMNS {
+            parts.push(std::mem::replace(&mut part, format!("{start}{}", " ".repeat(INDENT - 1))));
+        }
+        if number > 0 {
+            part.push(' ');
+        }
+        part.push_str(word);
+    }
+    parts.push(part);
+    parts
 }
 
 /// The parts of `line`. `style` has the attributes in force, which may be those of the line before.
@@ -111,5 +139,14 @@ mod tests {
         }
         assert_eq!(picture.matches("<text ").count(), 4, "{picture}");
         assert!(picture.contains("viewBox=\"0 0 912 104\"") && !picture.contains('\x1b'), "{picture}");
+    }
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        let line = format!("{} {} end", "a".repeat(COLUMNS - 1), "b".repeat(20));
+        assert_eq!(wrapped(&line), ["a".repeat(COLUMNS - 1), format!("    {} end", "b".repeat(20))]);
+        assert_eq!(wrapped("  short"), ["  short"]);
+        let line = format!("│  {} end", "a".repeat(COLUMNS - 3));
+        assert_eq!(wrapped(&line), [format!("│  {}", "a".repeat(COLUMNS - 3)), "│      end".to_owned()]);
     }
 }

@@ -7,6 +7,8 @@
 mod bare;
 #[path = "tooling/bundle.rs"]
 mod bundle;
+#[path = "tooling/completions.rs"]
+mod completions;
 #[path = "tooling/connection.rs"]
 mod connection;
 #[path = "tooling/failures.rs"]

@@ -63,12 +63,16 @@ resources:
 {{- end }}
 {{- end }}
 
-{{/* The image, by tag or by digest. */}}
+{{/* The image of a part: by the digest in the values, by their tag, or by the digest in the chart of a
+release, in this order. */}}
 {{- define "knative-operator.image" -}}
 {{- $top := index . 0 }}
-{{- with index . 1 }}
-{{- if and .digest (not .tag) }}
-{{- printf "%s@%s" .image .digest | quote }}
+{{- $part := index . 1 }}
+{{- $released := index ($top.Files.Get "files/digests.json" | fromJson) $part }}
+{{- with index $top.Values.knative_operator $part }}
+{{- $digest := .digest | default (ternary "" $released (not (empty .tag))) }}
+{{- if $digest }}
+{{- printf "%s@%s" .image $digest | quote }}
 {{- else }}
 {{- printf "%s:%s" .image (.tag | default $top.Chart.AppVersion) | quote }}
 {{- end }}

@@ -17,6 +17,8 @@ use super::rollback;
 /// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
 /// small.
 pub(super) const MAX_CLUSTER_MESSAGE: usize = 512;
+/// The command that approves, without the name of the fleet, which has the condition.
+const APPROVE: &str = "knative-operator fleet approve";
 /// Maximum number of clusters named in a message.
 const MAX_NAMED: usize = 5;
 
@@ -145,7 +147,7 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, w
             type_,
             false,
             "AwaitingApproval",
-            format!("{progress}; create a KnativeFleetApproval for the revision and the stage"),
+            format!("{progress}; approve the stage with {APPROVE}, or a KnativeFleetApproval for it and the revision"),
         ),
         StageState::Paused => (type_, false, "Paused", progress),
         _ => match waiting.iter().find(|(waiting, _)| waiting == name) {
@@ -262,8 +264,8 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
     let fix = match name {
         None => "correct the placement; it can be approved when it is recorded since when they left".to_owned(),
         Some(name) => format!(
-            "correct the placement, or create a KnativeFleetApproval for revision {name} and stage removal, which removes at \
-             once those whose grace period is over"
+            "correct the placement, or approve the removal with {APPROVE} --removal, or a KnativeFleetApproval for \
+             revision {name} and stage removal, which removes at once those whose grace period is over"
         ),
     };
     ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}"))
@@ -278,6 +280,22 @@ fn named(clusters: &[&ClusterProfileReference]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocked_removal_names_the_clusters_and_the_command() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let blocked = |name: Option<&str>| {
+            let clusters = BTreeSet::from([cluster.clone()]);
+            let blocked = Blocked { name: name.map(str::to_owned), clusters, limit: 0 };
+            let decision = RemovalDecision { blocked: Some(blocked), ..RemovalDecision::default() };
+            removal_blocked(&Leavers { clusters: &[], decision: &decision }).3
+        };
+        let named = blocked(Some("removal-1"));
+        let expected = "All clusters (1) would leave the fleet: n/a; correct the placement, or approve the removal with \
+                        knative-operator fleet approve --removal, or a KnativeFleetApproval for revision removal-1 ";
+        assert!(named.starts_with(expected), "{named}");
+        assert!(!blocked(None).contains("fleet approve"), "it can't be approved yet");
+    }
 
     #[test]
     fn counts_name_the_revision_and_what_is_not_well() {

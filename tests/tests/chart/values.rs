@@ -2,11 +2,13 @@
 //! that documents name.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
 
 use knative_operator_tests::tools;
 use serde_json::{Value, json};
 
-use super::{objects, parsed, with_values};
+use super::{metadata, objects, output, parsed, with_values};
 
 /// The Deployments and ServiceAccounts.
 const NAMES: [&str; 2] = ["knative-operator", "operator-webhook"];
@@ -112,20 +114,41 @@ fn labels_of_selectors_cannot_be_replaced() {
 }
 
 #[test]
-fn tag_of_the_user_precedes_the_digest_of_the_release() {
-    let digest = format!("sha256:{}", "0".repeat(64));
-    for (mut values, image) in [
-        (json!({"tag": "v1"}), "r/i:v1".to_owned()),
-        (json!({"digest": digest}), format!("r/i@{digest}")),
-        (json!({"tag": "v1", "digest": digest}), "r/i:v1".to_owned()),
+fn images_are_by_digest_or_by_tag_or_those_of_the_release() {
+    // The chart of a release, as tests/package/release.sh makes it.
+    let [own, operator, webhook] = ["0", "1", "2"].map(|digit| format!("sha256:{}", digit.repeat(64)));
+    let released = metadata::copy();
+    let digests = json!({"knative_operator": operator, "operator_webhook": webhook}).to_string();
+    let digest = own.clone();
+    fs::write(released.path().join("files/digests.json"), digests).unwrap();
+    let chart = tools::project().join("charts/knative-operator");
+    let [cloned, released] = [chart.as_path(), released.path()];
+    let version = concat!("r/i:", env!("CARGO_PKG_VERSION")).to_owned();
+    let [own, operator, webhook] = [own, operator, webhook].map(|digest| format!("r/i@{digest}"));
+    let tag = "r/i:v1".to_owned();
+    for (chart, values, images) in [
+        (cloned, json!({}), [&version, &version]),
+        (cloned, json!({"tag": "v1"}), [&tag, &tag]),
+        (cloned, json!({"digest": digest}), [&own, &own]),
+        (cloned, json!({"digest": digest, "tag": "v1"}), [&own, &own]),
+        (released, json!({}), [&operator, &webhook]),
+        (released, json!({"tag": "v1"}), [&tag, &tag]),
+        (released, json!({"digest": digest, "tag": "v1"}), [&own, &own]),
     ] {
-        values["image"] = json!("r/i");
-        let all = both(&values);
-        for deployment in NAMES {
-            let pod = &find(&all, "Deployment", deployment)["spec"]["template"]["spec"];
-            assert_eq!(pod["containers"][0]["image"], image);
-        }
-        assert_eq!(find(&all, "Pod", "knative-operator-test")["spec"]["containers"][0]["image"], image);
+        let mut part = values.clone();
+        part["image"] = json!("r/i");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let all = json!({"knative_operator": {"knative_operator": part, "operator_webhook": part}});
+        fs::write(file.path(), all.to_string()).unwrap();
+        let mut helm = Command::new(tools::control_plane("helm").unwrap());
+        helm.args(["template", "release"]).args(tools::OFFLINE).arg(chart).arg("-f").arg(file.path());
+        let all = parsed(&output(&mut helm).unwrap());
+        let image = |kind: &str, name: &str, pod: &str| {
+            find(&all, kind, name).pointer(&format!("{pod}/containers/0/image")).unwrap().as_str().unwrap().to_owned()
+        };
+        let found = NAMES.map(|name| image("Deployment", name, "/spec/template/spec"));
+        assert_eq!(found.each_ref(), images, "{}: {values}", chart.display());
+        assert_eq!(image("Pod", "knative-operator-test", "/spec"), *images[0], "{}: {values}", chart.display());
     }
 }
 

@@ -153,10 +153,12 @@ fn states(component: Component) -> Vec<(&'static str, Value, [&'static str; 3])>
 
 #[test]
 fn tools_see_the_truth_about_components() {
+    println!("| kind | state | Argo CD's script | our script | kstatus |");
     for component in Component::ALL {
         let states = states(component);
         let resources: Vec<Value> = states.iter().map(|(_, resource, _)| resource.clone()).collect();
         for ((name, resource, expected), seen) in states.iter().zip(seen(&resources)) {
+            println!("| {component} | {name} | {} | {} | {} |", seen.argo, seen.own, seen.kstatus);
             assert_eq!([&*seen.argo, &*seen.own, &*seen.kstatus], *expected, "{component}, {name}: {resource}");
         }
     }

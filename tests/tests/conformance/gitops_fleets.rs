@@ -209,7 +209,9 @@ fn states() -> Vec<(&'static str, Value, [&'static str; 2])> {
 fn tools_see_the_truth_about_fleets() {
     let states = states();
     let resources: Vec<Value> = states.iter().map(|(_, resource, _)| resource.clone()).collect();
+    println!("| state | our script | kstatus |");
     for ((name, resource, expected), seen) in states.iter().zip(seen(&resources)) {
+        println!("| {name} | {} | {} |", seen.own, seen.kstatus);
         assert_eq!([&*seen.own, &*seen.kstatus], *expected, "{name}: {resource}");
         // Argo CD has no script for the kind, and takes it for Healthy.
         assert_eq!(seen.argo, "", "Argo CD has a script now: compare it with ours");

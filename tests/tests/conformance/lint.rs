@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use knative_operator_tests::{picture, tools};
 use serde_json::Value;
 
-use super::{operator, outcome, small};
+use super::{command, operator, outcome, small};
 
 const SERVING: &str =
     "{apiVersion: operator.knative.dev/v1beta1, kind: KnativeServing, metadata: {name: good, namespace: n}}";
@@ -159,4 +160,68 @@ fn files_and_folders_are_linted_as_text_and_as_json() {
     assert_eq!(unreadable(run(&apps, &[&flags[..], &["-o", "json"]].concat())), (1, files.to_vec()));
     let none = Path::new("/none.yaml");
     assert_eq!(unreadable(run(none, &["-o", "json"])), (0, vec!["/none.yaml".to_owned()]));
+}
+
+#[test]
+fn findings_for_code_scanning_have_rule_file_and_line() {
+    let serving = "apiVersion: operator.knative.dev/v1beta1\nkind: KnativeServing\nmetadata:\n  name: a\n  namespace: n\n\
+                   spec:\n  version: one\n  ingres: {}\n";
+    let (code, text, error) = lint(&["# several documents", serving], &["-o", "sarif", "-f", "/none.yaml"]);
+    assert!(code == Some(2) && error.starts_with("error: cannot read /none.yaml: "), "{code:?} {error}");
+    let log: Value = serde_json::from_str(&text).unwrap();
+    let run = &log["runs"][0];
+    assert_eq!((&log["version"], &run["invocations"][0]["executionSuccessful"]), (&"2.1.0".into(), &false.into()));
+    let results = run["results"].as_array().unwrap();
+    let found = results.iter().map(|result| {
+        let place = &result["locations"][0]["physicalLocation"];
+        assert!(place["artifactLocation"]["uri"].as_str().unwrap().ends_with("/knative.yaml"), "{place}");
+        let level = result["level"].as_str().unwrap().to_owned();
+        (level, result["ruleId"].as_str().map(str::to_owned), place["region"]["startLine"].as_u64().unwrap())
+    });
+    let found: Vec<_> = found.collect();
+    let refused = ("error".to_owned(), Some("version-syntax".to_owned()), 9);
+    assert!(found.contains(&refused) && found.contains(&("warning".to_owned(), None, 10)), "{found:?}");
+    // Each rule has its requirement, and a heading in the document that its link names.
+    let document = std::fs::read_to_string(tools::project().join("docs/user/rules.md")).unwrap();
+    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+    assert!(!rules.is_empty() && rules.iter().all(|rule| rule["shortDescription"]["text"].is_string()), "{rules:?}");
+    for rule in rules {
+        let link = rule["helpUri"].as_str().unwrap();
+        let anchor = link.split_once("docs/user/rules.md#").unwrap().1;
+        assert!(document.contains(&format!("\n### {anchor}\n")), "{link}");
+    }
+}
+
+/// A resource with mistakes that are easy to make.
+const MISTAKEN: &str = "\
+apiVersion: operator.knative.dev/v1beta1
+kind: KnativeServing
+metadata:
+  name: knative-serving
+  namespace: knative-serving
+spec:
+  ingres:
+    kourier:
+      enabled: true
+  high-availability:
+    replicas: 0
+  workloads:
+    - name: activater
+      resources:
+        - container: activator
+          requests:
+            memory: 1Gb
+";
+
+#[test]
+fn picture_of_lint_in_the_documents_is_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("serving.yaml"), MISTAKEN).unwrap();
+    let arguments = ["lint", "-f", "serving.yaml"];
+    let output = command().args(arguments).current_dir(folder.path()).env("KO_DATA_PATH", small()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let picture = picture::of_text("lint", &arguments.join(" "), &text).unwrap();
+    let stored = std::fs::read_to_string(tools::project().join("docs/images/lint.svg")).unwrap();
+    assert_eq!(stored, picture, "docs/images/lint.svg is stale: run this test with UPDATE_IMAGES=yes");
 }

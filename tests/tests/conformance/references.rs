@@ -1,6 +1,6 @@
 //! The references of fields and of commands: they are up to date, and describe each field.
 
-use knative_operator_tests::{api_reference, tools};
+use knative_operator_tests::{api_reference, picture, tools};
 
 use super::{operator, outcome};
 
@@ -17,6 +17,16 @@ fn documented_fields_are_up_to_date() {
 #[test]
 fn documented_commands_are_up_to_date() {
     assert_fresh("docs/user/commands.md", &outcome(&operator(&["commands"])).unwrap());
+}
+
+/// The text is that of the document, which a test of the command prints.
+#[test]
+fn picture_of_the_status_is_up_to_date() {
+    let page = std::fs::read_to_string(tools::project().join("docs/user/status.md")).unwrap();
+    let text = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let picture = picture::of_text("status-tree", "status --all-namespaces", text).unwrap();
+    let stored = std::fs::read_to_string(tools::project().join("docs/images/status-tree.svg")).unwrap_or_default();
+    assert!(stored == picture, "docs/images/status-tree.svg is stale: run this test with UPDATE_IMAGES=yes");
 }
 
 #[test]

@@ -201,6 +201,16 @@ fn wrong_values_of_flags_are_errors_that_name_the_flag() {
             "\"foo\" is not a full version such as v1.34.0",
         ),
         (
+            &["images", "--version", "abc"][..],
+            "invalid value 'abc' for '--version <VERSION>'",
+            "\"abc\" is not a version such as 1.22.1, 1.22 or latest",
+        ),
+        (
+            &["spoke-role", "--versions", "1.22,abc"][..],
+            "invalid value 'abc' for '--versions <VERSION>'",
+            "\"abc\" is not a version such as 1.22.1, 1.22 or latest",
+        ),
+        (
             &["debug", "--ca-file", "ca.crt", "--server", "https://127.0.0.1:9090"][..],
             "invalid value 'https://127.0.0.1:9090' for '--server <HOST:PORT>'",
             "is not HOST:PORT, such as 127.0.0.1:9090",

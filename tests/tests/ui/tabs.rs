@@ -230,7 +230,7 @@ async fn themes(browser: &Browser) -> Result<()> {
     }
     browser.shows("need attention").await?;
     browser.accessible("overview, dark").await?;
-    browser.picture("fleet-dark", true).await?;
+    browser.picture("fleet-dark", false).await?;
     browser.go("#/versions").await?;
     browser.accessible("versions, dark").await?;
     browser.go("#/activity").await?;

@@ -180,7 +180,7 @@ mod tests {
             "\n## fleet approve\n",
             "\n## lint\n\nReports what the webhook would refuse or warn about, without a cluster.\n\nExit status: 0 nothing",
             "\n```text\nknative-operator lint [OPTIONS] ",
-            "| `-o`, `--output OUTPUT` | `text` | Output format. One of `text`, `json`, `yaml`. |\n",
+            "| `-o`, `--output OUTPUT` | `text` | Output format. One of `text`, `json`, `yaml`, `sarif`. |\n",
             " Environment variable: `KO_DATA_PATH`. |\n",
             "\nCluster options:\n\n| flag | default | description |\n",
             "\nIt is also called `completion`.\n",

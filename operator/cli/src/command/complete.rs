@@ -1,12 +1,14 @@
-//! Completions of shells: the shell runs the command, which completes contexts, namespaces and
-//! names of resources from the cluster.
+//! Completions: the shell, or kubectl for its plugin, runs the command, which completes contexts,
+//! namespaces and names of resources from the cluster.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::CompleteEnv;
-use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_runtime::user::UserArgs;
 use knative_operator_shared::text::show_controls;
@@ -24,9 +26,41 @@ const LIMIT: Duration = Duration::from_secs(2);
 const KINDS: [(&str, Watched); 3] =
     [("knativeserving", Watched::Servings), ("knativeeventing", Watched::Eventings), ("knativefleet", Watched::Fleets)];
 
-/// Answers the shell, if it asks for completions.
+/// Name of the program that kubectl runs for the completions of its plugin: a link to the command.
+const FOR_KUBECTL: &str = "kubectl_complete-knative_operator";
+
+/// Answers the shell or kubectl, if it asks for completions, and ends the process.
 pub fn answer() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if words.first().and_then(|program| Path::new(program).file_name()) == Some(OsStr::new(FOR_KUBECTL)) {
+        output::print_data(&for_kubectl(words));
+        std::process::exit(0);
+    }
     CompleteEnv::with_factory(|| with_completers(Args::command(), "")).complete();
+}
+
+/// The completions of the last of `words`, of which the first is the program: a line each, with a
+/// tab and what it means, and what the shell does besides, as Cobra prints them
+/// (<https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/>).
+fn for_kubectl(mut words: Vec<OsString>) -> String {
+    if words.len() < 2 {
+        words.push(OsString::new());
+    }
+    let (last, folder) = (words.len() - 1, std::env::current_dir().ok());
+    // No word can be completed after one that is wrong.
+    let mut command = with_completers(Args::command(), "");
+    let found = complete(&mut command, words, last, folder.as_deref()).unwrap_or_default();
+    let mut text = String::new();
+    for candidate in &found {
+        let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
+        // Writing to a String can't fail.
+        let _ = match help.lines().next() {
+            Some(line) => writeln!(text, "{}\t{line}", candidate.get_value().to_string_lossy()),
+            None => writeln!(text, "{}", candidate.get_value().to_string_lossy()),
+        };
+    }
+    // 0: without completions, the shell offers files. 4: it doesn't.
+    text + if found.is_empty() { ":0\n" } else { ":4\n" }
 }
 
 /// `command`, below the command `parent`, with completers.

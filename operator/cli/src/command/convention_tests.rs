@@ -13,6 +13,8 @@ const WITH_CLUSTER: [&str; 10] =
 const FORMATS: [&str; 4] = ["text", "wide", "json", "yaml"];
 /// What `images` prints besides.
 const IMAGES: [&str; 3] = ["crane", "skopeo", "registry"];
+/// What `lint` prints besides.
+const LINT: &str = "sarif";
 
 /// Visits `command` and the visible commands below it, with their names.
 fn visit(command: &Command, parent: &str, check: &mut impl FnMut(&str, &Command)) {
@@ -126,7 +128,8 @@ fn outputs_have_the_same_words() {
         let output = command.get_arguments().find(|flag| flag.get_long() == Some("output"));
         let Some(output) = output else { return Vec::new() };
         let words: Vec<_> = output.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-        let is_known = |word: &str| FORMATS.contains(&word) || name == "images" && IMAGES.contains(&word);
+        let is_own = |word: &str| name == "images" && IMAGES.contains(&word) || name == "lint" && word == LINT;
+        let is_known = |word: &str| FORMATS.contains(&word) || is_own(word);
         let others = words.iter().filter(|word| !is_known(word));
         let mut wrong: Vec<_> = others.map(|word| format!("-o {word} is none of {FORMATS:?}")).collect();
         for word in ["json", "yaml"] {

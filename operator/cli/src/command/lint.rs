@@ -1,5 +1,6 @@
 //! `knative-operator lint`: reports what the webhook would refuse or warn about, without a cluster.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use knative_operator_rules as rules;
@@ -9,10 +10,12 @@ use knative_operator_shared::text::one_line;
 use serde_json::{Value, json};
 
 use super::files::{File, FileArgs, Unreadable};
+use super::lines::Lines;
 use super::output::{self, Format};
 use super::read::{self, Document};
 use super::release_args::{InputError, ReleaseArgs};
 use super::remark::Remark;
+use super::sarif;
 use knative_operator_release::{BUNDLE_HINT, Bundle, catalog};
 use knative_operator_render::{RenderError, release_names};
 
@@ -31,7 +34,8 @@ pub struct LintArgs {
     #[arg(long)]
     strict: bool,
     /// Output format.
-    #[arg(short, long, value_parser = Format::among(&Format::TEXT_OR_VALUE), default_value = "text")]
+    #[arg(short, long, value_parser = Format::among(&[Format::Text, Format::Json, Format::Yaml, Format::Sarif]),
+        default_value = "text")]
     output: Format,
 }
 
@@ -60,8 +64,9 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
                 continue;
             }
         };
+        let lines = Lines::of(&text);
         for document in &documents {
-            findings.add(&name, document, |resource| {
+            findings.add((name.as_str(), &lines), document, |resource| {
                 let mut violations = rules::validate(resource, &surroundings);
                 let (violation, remark) = match check_patches(&args.releases, resource, &violations) {
                     Ok(violation) => (violation, None),
@@ -72,7 +77,7 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
             });
         }
         for document in &fleets {
-            findings.add(&name, document, |fleet| (rules::validate_fleet(fleet, &context), None));
+            findings.add((name.as_str(), &lines), document, |fleet| (rules::validate_fleet(fleet, &context), None));
         }
     }
     if findings.resources == 0 && unreadable.is_empty() {
@@ -87,6 +92,8 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
 struct Findings {
     text: String,
     values: Vec<Value>,
+    /// Identifiers and requirements of the violated rules.
+    rules: BTreeMap<&'static str, &'static str>,
     errors: usize,
     /// Number of resources.
     resources: usize,
@@ -96,15 +103,15 @@ struct Findings {
     has_bundle: bool,
 }
 
-/// A file, kind and name of a resource in it, and the path of a field.
-type Place<'a> = (&'a str, &'a str, &'a str);
+/// A file, kind and name of a resource in it, the path of a field, and its line.
+type Place<'a> = (&'a str, &'a str, &'a str, Option<usize>);
 
 impl Findings {
     /// Adds what `validate` finds in the resource of `document` in `file`, and what reading it
     /// found.
     fn add<R>(
         &mut self,
-        file: &str,
+        (file, lines): (&str, &Lines<'_>),
         document: &Document<R>,
         validate: impl FnOnce(&R) -> (Vec<Violation>, Option<Remark>),
     ) {
@@ -114,20 +121,26 @@ impl Findings {
             Ok(resource) => validate(resource),
             Err(violation) => (vec![violation.clone()], None),
         };
+        let place = |field| (file, what, field, lines.of_field(what, field));
         for remark in document.warnings.iter().chain(&remark) {
-            self.line(false, (file, what, remark.field.as_str()), &remark.to_string(), None);
+            self.line(false, place(remark.field.as_str()), &remark.to_string(), None);
         }
         for remark in &document.unknown {
-            self.line(self.is_strict, (file, what, remark.field.as_str()), &remark.to_string(), None);
+            self.line(self.is_strict, place(remark.field.as_str()), &remark.to_string(), None);
         }
-        for violation in violations {
-            let place = (file, what, violation.field.as_str());
-            self.line(violation.is_error(), place, &violation.to_string(), Some(violation.rule.id));
+        for violation in &violations {
+            self.rules.insert(violation.rule.id, violation.rule.requirement);
+            self.line(
+                violation.is_error(),
+                place(violation.field.as_str()),
+                &violation.to_string(),
+                Some(violation.rule.id),
+            );
         }
     }
 
     /// Adds `text` about a place, and the rule that it is about.
-    fn line(&mut self, is_error: bool, (file, what, field): Place<'_>, text: &str, rule: Option<&str>) {
+    fn line(&mut self, is_error: bool, (file, what, field, line): Place<'_>, text: &str, rule: Option<&str>) {
         self.errors += usize::from(is_error);
         let severity = if is_error { "error" } else { "warning" };
         // What the file has could look like another finding.
@@ -135,13 +148,13 @@ impl Findings {
         let mark = rule.map(|rule| format!(" [{rule}]")).unwrap_or_default();
         self.text.extend([format!("{severity}: {file}: {what}: {text}{mark}\n")]);
         self.values.push(json!({"severity": severity, "file": file, "resource": what, "message": text,
-            "field": field, "rule": rule}));
+            "field": field, "line": line, "rule": rule}));
     }
 
     /// Prints the findings, and for programs the files that can't be read, which people see among
     /// the errors.
     fn print(&self, format: Format, unreadable: &[Unreadable]) -> ExitCode {
-        let Self { text, values, errors, resources, has_bundle, .. } = self;
+        let Self { text, values, rules, errors, resources, has_bundle, .. } = self;
         if *resources > 0 || !format.is_text() {
             let remark = if *has_bundle {
                 String::new()
@@ -151,8 +164,12 @@ impl Findings {
             let summary = format!("{}, {}{remark}", count(*resources, "resource"), count(*errors, "error"));
             let unreadable: Vec<Value> =
                 unreadable.iter().map(|one| json!({"file": one.name, "message": one.text})).collect();
-            let value = json!({"resources": resources, "errors": errors, "releaseBundle": has_bundle,
-                "findings": values, "unreadable": unreadable});
+            let value = if format == Format::Sarif {
+                sarif::log(values, rules, &unreadable)
+            } else {
+                json!({"resources": resources, "errors": errors, "releaseBundle": has_bundle,
+                    "findings": values, "unreadable": unreadable})
+            };
             format.print(&format!("{text}{summary}\n"), &value);
         }
         if *errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

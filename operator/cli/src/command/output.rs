@@ -28,6 +28,8 @@ pub enum Format {
     Json,
     /// YAML.
     Yaml,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
 }
 
 impl Format {

@@ -53,6 +53,16 @@ fn minimum_version(text: &str) -> Result<String, InvalidMinimum> {
     if text.is_empty() || is_full { Ok(text.to_owned()) } else { Err(InvalidMinimum(text.to_owned())) }
 }
 
+/// A text is no version of Knative.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a version such as 1.22.1, 1.22 or latest")]
+pub struct InvalidVersion(String);
+
+/// Parses a version of Knative: what `spec.version` may be.
+pub fn knative_version(text: &str) -> Result<String, InvalidVersion> {
+    if Version::is_well_formed(text) { Ok(text.to_owned()) } else { Err(InvalidVersion(text.to_owned())) }
+}
+
 /// Source of releases, and render settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReleaseArgs {

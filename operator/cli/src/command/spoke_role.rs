@@ -13,7 +13,7 @@ use super::images::source::{Source, sources};
 use super::output::{self, CommandOutput, finish};
 use super::preflight::reference;
 use super::read;
-use super::release_args::{InputError, ReleaseArgs};
+use super::release_args::{InputError, ReleaseArgs, knative_version};
 use crate::spoke_role::{Covered, cluster_role};
 use knative_operator_objects::Owner;
 use knative_operator_objects::plan::Plan;
@@ -27,7 +27,7 @@ pub struct SpokeRoleArgs {
     files: FileArgs,
     /// Versions to cover instead of that in each resource, such as 1.22,1.23. An upgrade needs the
     /// old version and the new one.
-    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
+    #[arg(long, value_name = "VERSION", value_delimiter = ',', value_parser = knative_version)]
     versions: Vec<String>,
     /// Permits gates of fleets: requests to all Services, and Jobs in all namespaces.
     #[arg(long)]
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Parser)]
+    #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
         args: SpokeRoleArgs,
@@ -240,6 +240,7 @@ mod tests {
         );
         let refused = versions(&["--versions=9.8,9.9"]).0.unwrap_err();
         assert_eq!(refused, "KnativeServing knative-serving: the release bundle has none of the versions 9.8, 9.9");
-        assert!(versions(&["--versions", "one"]).0.unwrap_err().contains("spec.version: target version vone"));
+        let line = Line::try_parse_from(["x", "--versions", "1.0,one"]).unwrap_err().to_string();
+        assert!(line.contains("'one'") && line.contains("--versions <VERSION>"), "{line}");
     }
 }

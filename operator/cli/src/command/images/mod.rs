@@ -19,7 +19,7 @@ use super::files::{File, FileArgs};
 use super::kind_arg::kind_among;
 use super::output::{self, CommandOutput, finish};
 use super::read;
-use super::release_args::{InputError, ReleaseArgs};
+use super::release_args::{InputError, ReleaseArgs, knative_version};
 use crate::images::{Found, InvalidImage, Listing, Mirror, MirrorSettings, differences};
 
 /// The values of the chart, which name the operator's own images.
@@ -32,7 +32,7 @@ pub struct ImagesArgs {
     #[command(flatten)]
     files: FileArgs,
     /// Version instead of that in each resource, such as 1.23.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = knative_version)]
     version: Option<String>,
     /// Lists the images of resources of this kind only, and not those of the operator itself.
     #[arg(long, ignore_case = true, value_parser = kind_among(["KnativeServing", "KnativeEventing"]))]

@@ -334,7 +334,7 @@ mod tests {
                     "rollout": {"stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"stage": "canary"}},
                         "propertySelector": {"matchLabels": {"region": "eu-canary"}}}]}},
                 "status": {"observedGeneration": 3, "updateRevision": "prod-2", "currentRevision": "prod-1", "conditions": [
-                    condition("Ready", "False", "RollingOut", "some clusters have the revision"), condition("Progressing", "True", "RollingOut", "Stage rest")],
+                    condition("Ready", "False", "RollingOut", "1/3 updated to prod-2; 1 Ready"), condition("Progressing", "True", "RollingOut", "Stage rest")],
                     "stages": [
                         {"name": "canary", "state": "Complete", "clusters": total, "updated": total, "startedAt": "2026-01-01T00:50:00Z", "finishedAt": "2026-01-01T00:51:00Z"},
                         {"name": "rest", "state": "Progressing", "clusters": 2, "updating": 1, "startedAt": "2026-01-01T00:51:00Z"}]}}),
@@ -348,26 +348,9 @@ mod tests {
 
     #[test]
     fn tree_has_fleets_stages_clusters_and_remedies() {
-        let expected = "\
-1 fleet, 3 clusters: 1 Ready, 1 Progressing, 1 Unreachable
-
-… KnativeFleet platform/prod  RollingOut: some clusters have the revision
-  revision prod-2 from prod-1
-├── Stage canary  Complete  [████████████████████] 1/1 updated, 60s
-│   └── ✔ fleet-system/a0  Ready
-│       └── ✔ KnativeServing platform/a0  1.23.0  Ready for 3m
-└── Stage rest  Progressing  [░░░░░░░░░░░░░░░░░░░░] 0/2 updated, 1 updating, 9m
-    ├── … fleet-system/b  Progressing
-    │   └── … KnativeServing platform/b  1.22.1 -> 1.23.0  Progressing for 3m  [████████░░░░░░░░░░░░] 2/5 conditions
-    │         NotReady: Waiting on deployments: activator (0 of 1 replicas are updated, deadline 2026-01-01T01:10:00Z)
-    │         Kubernetes gives up in 10m
-    │         5m ago: Repaired Deployment knative-serving/activator: field spec.replicas was changed by kubectl
-    └── ? fleet-system/c  Unreachable
-        └── ? KnativeServing platform/c  1.22.1 -> 1.23.0  Unreachable for 3m
-              RemoteClusterUnreachable: cannot reach the API server at https://c.example: connection refused
-              What to do: Let the operator reach the server in the message, which it tries every 10 s, or correct address and authority:
-                kubectl edit clusterprofile c -n fleet-system --subresource=status
-";
+        // The example in the document.
+        let page = include_str!("../../../../../docs/user/status.md");
+        let expected = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         assert_eq!(text(&hub(1), false, &Style::plain()), expected);
         let wide = text(&hub(1), true, &Style::plain());
         assert!(wide.contains("│   └── ✔ fleet-system/a0  Ready  https://a0.example\n│       │   credentials of secretreader, connected for 3m\n│       │   properties: region=eu-canary\n"), "{wide}");
