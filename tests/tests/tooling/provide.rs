@@ -25,7 +25,7 @@ fn which(program: &str) -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "not {what} after {LIMIT:?}");
@@ -33,9 +33,18 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn ended(child: &mut Child) -> ExitStatus {
+pub fn ended(child: &mut Child) -> ExitStatus {
     until("ended", || child.try_wait().unwrap().is_some());
     child.wait().unwrap()
+}
+
+/// Processes with `folder` in their environment.
+pub fn processes_of(folder: &Path) -> Vec<String> {
+    let folder = folder.display().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let text = |file: PathBuf| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).replace('\0', " ");
+    let own = processes.filter(|process| text(process.join("environ")).contains(&folder));
+    own.map(|process| text(process.join("cmdline"))).collect()
 }
 
 /// The tools that the shell scripts need, without Go as a fallback.
@@ -206,15 +215,6 @@ impl Gate {
         command.process_group(0).stdin(Stdio::null()).stdout(file("out")).stderr(file("err")).spawn().unwrap()
     }
 
-    /// Processes that mention the folder.
-    fn processes(&self) -> Vec<String> {
-        let folder = self.0.path().display().to_string();
-        let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-        let text = |file: PathBuf| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).replace('\0', " ");
-        let own = processes.filter(|process| text(process.join("environ")).contains(&folder));
-        own.map(|process| text(process.join("cmdline"))).collect()
-    }
-
     /// Runs a script twice at once: the second one waits until the first one, in the program, has
     /// ended, and prints the same.
     fn twice(&self, script: &str, arguments: &[&str]) {
@@ -269,10 +269,10 @@ fn an_interrupt_ends_a_build_and_the_next_start_works() {
         let before = gate.read("calls").lines().count();
         let mut child = gate.start("first", INSTALL, &["crane"]);
         until("in go", || gate.read("calls").lines().count() > before);
-        assert!(!gate.processes().is_empty());
+        assert!(!processes_of(gate.0.path()).is_empty());
         kill_process_group(Pid::from_child(&child), signal).unwrap();
         assert_eq!(ended(&mut child).code(), Some(130), "{signal:?}: {}", gate.read("first.err"));
-        until("without processes", || gate.processes().is_empty());
+        until("without processes", || processes_of(gate.0.path()).is_empty());
     }
 
     gate.open();
