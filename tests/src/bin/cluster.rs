@@ -91,8 +91,8 @@ fn holder(folder: &Path) -> Option<Pid> {
     is_holder(&command, folder).then_some(pid)
 }
 
-/// Whether a command line is that of the process for `folder`. The number of one that was killed may
-/// be that of another process by now, also of another clone.
+/// Whether a command line is that of the process for `folder`. The number of one that was killed
+/// may be that of another process by now, also of another clone.
 fn is_holder(command: &[u8], folder: &Path) -> bool {
     let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
     words.windows(3).any(|three| three == [&b"hold"[..], b"--folder", folder.as_os_str().as_bytes()])
