@@ -30,7 +30,7 @@ fn printed(source: &str) -> BTreeSet<usize> {
 #[test]
 fn each_defect_is_reproduced_by_the_test_that_its_row_names() {
     let rows = rows();
-    for (number, row) in (1..).zip(&rows) {
+    for (number, row) in (1_usize..).zip(&rows) {
         assert_eq!(row[0], number.to_string(), "{row:?}");
         let (module, test) =
             row[2].trim_matches('`').strip_prefix("e2e ").and_then(|name| name.split_once("::")).unwrap();
@@ -42,7 +42,11 @@ fn each_defect_is_reproduced_by_the_test_that_its_row_names() {
     let reproduced: BTreeSet<usize> =
         MODULES.iter().flat_map(|module| printed(&read(&format!("tests/tests/e2e/{module}.rs")))).collect();
     assert!(!rows.is_empty());
-    assert_eq!(reproduced, (1..=rows.len()).collect(), "tests reproduce these defects, and the table has those");
+    assert_eq!(
+        reproduced,
+        (1..=rows.len()).collect::<BTreeSet<_>>(),
+        "tests reproduce these defects, and the table has those"
+    );
 }
 
 #[test]
