@@ -18,7 +18,9 @@ fn rows() -> Vec<Vec<String>> {
     let (_, table) = document.split_once("\n## Defects of the Go operator\n").unwrap();
     let is_row =
         |line: &&str| line.strip_prefix("| ").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()
+    };
     table.lines().filter(is_row).map(cells).collect()
 }
 
