@@ -71,9 +71,13 @@ layer() {
   tar --format=gnu --sort=name --mtime="@$created" --owner=0 --group=0 --numeric-owner -C "$root" -cf - . | gzip -n ${GZIP_LEVEL:--9} >"$3"
 }
 
-# image NAME DOCKERFILE TAG: builds an image for each architecture, and an index of them.
+# crane COMMAND…: prints what crane prints, or fails with its error.
+crane() { "$tools/crane" "$@" 2>"$work/error" || fail "$(cat "$work/error")"; }
+
+# image NAME DOCKERFILE TAG: builds an image for each architecture, and an index of them. It goes on
+# with digests, not tags: other users of the machine can push to the registry.
 image() {
-  local name=$1 file=$2 tag=$3 architecture line source number parts=() layers settings
+  local name=$1 file=$2 tag=$3 architecture line source number parts=() layers settings built
   for architecture in $ARCHITECTURES; do
     layers=() settings=() number=0
     while read -r line; do
@@ -87,14 +91,14 @@ image() {
       *) fail "$file: images.sh does not know this instruction: $line" ;;
       esac
     done <"$file"
-    "$tools/crane" append --oci-empty-base "${layers[@]}" -t "$at/$name:$architecture" >/dev/null 2>"$work/error" || fail "$(cat "$work/error")"
-    "$tools/crane" mutate "$at/$name:$architecture" --workdir / --set-platform "linux/$architecture" "${settings[@]}" "${labels[@]}" -t "$at/$name:$architecture" >/dev/null 2>"$work/error" || fail "$(cat "$work/error")"
-    parts+=(-m "$at/$name:$architecture")
+    built=$(crane append --oci-empty-base "${layers[@]}" -t "$at/$name:$architecture")
+    built=$(crane mutate "$built" --workdir / --set-platform "linux/$architecture" "${settings[@]}" "${labels[@]}" -t "$at/$name:$architecture")
+    parts+=(-m "$built")
   done
-  "$tools/crane" index append --docker-empty-base=false "${parts[@]}" -t "$at/$name:$tag" >/dev/null 2>"$work/error" || fail "$(cat "$work/error")"
-  "$tools/crane" validate --remote "$at/$name:$tag" >&2
-  "$tools/crane" pull --format=oci "$at/$name:$tag" "$work/layouts/$name-$tag" 2>"$work/error" || fail "$(cat "$work/error")"
-  report "$name" "$tag"
+  built=$(crane index append --docker-empty-base=false "${parts[@]}" -t "$at/$name:$tag")
+  "$tools/crane" validate --remote "$built" >&2
+  crane pull --format=oci "$built" "$work/layouts/$name-$tag"
+  report "$name" "$tag" "${built#*@}"
 }
 
 add_layer() {
@@ -105,12 +109,11 @@ add_layer() {
   number=$((number + 1))
 }
 
-# report NAME TAG: prints digest and compressed sizes. Without a bundle: at most 12 MB.
+# report NAME TAG DIGEST: prints digest and compressed sizes. Without a bundle: at most 12 MB.
 report() {
-  local digest architecture size sizes=()
-  digest=$("$tools/crane" digest "$at/$1:$2")
+  local digest=$3 architecture size sizes=()
   for architecture in $ARCHITECTURES; do
-    size=$("$tools/crane" manifest --platform "linux/$architecture" "$at/$1:$2" | grep -oE '"size": ?[0-9]+' | grep -oE '[0-9]+' | awk '{s += $1} END {print s}')
+    size=$("$tools/crane" manifest --platform "linux/$architecture" "$at/$1@$digest" | grep -oE '"size": ?[0-9]+' | grep -oE '[0-9]+' | awk '{s += $1} END {print s}')
     sizes+=("$architecture $(awk "BEGIN {printf \"%.1f MB\", $size / 1e6}")")
     [ "$PROFILE" != release ] || [ -n "$BUNDLE" -a "$2" = "$version" ] || [ "$size" -le 12000000 ] || fail "$1:$2 for $architecture is larger than 12 MB"
   done

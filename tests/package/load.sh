@@ -23,10 +23,10 @@ until port=$(sed -n 's/.*serving on port //p' "$work/log") && [ -n "$port" ]; do
   kill -0 $! 2>/dev/null || fail "$(cat "$work/log")"
   sleep 0.05
 done
-while read -r image _; do
+while read -r image digest; do
   # These tools load archives in Docker's format, for one architecture, with the name in the chart.
-  at=127.0.0.1:$port/$image
-  "$tools/crane" push "$folder/${image/:/-}" "$at" >/dev/null 2>&1
+  at=127.0.0.1:$port/${image%:*}@$digest
+  "$tools/crane" push "$folder/${image/:/-}" "127.0.0.1:$port/$image" >/dev/null 2>&1
   archive=$work/${image/:/-}.tar
   name=ghcr.io/knative-operator-rs/$image
   "$tools/crane" mutate --platform "linux/$architecture" "$at" --tag "$name" --output "$archive" >/dev/null 2>"$work/error" || fail "$(cat "$work/error")"

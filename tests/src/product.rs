@@ -67,9 +67,11 @@ pub fn values(providers: &[Value]) -> Value {
     }})
 }
 
-/// Port of the webhook's Service: ports below 1024 need root.
+/// Port of the webhook's Service: the first of these that is free. Ports below 1024 need root, and
+/// webhooks of other operators often have 9443.
 fn port(hub: &Cluster) -> u16 {
-    if TcpListener::bind((hub.subnet().address(1), 443)).is_ok() { 443 } else { 9443 }
+    let is_free = |port: &u16| TcpListener::bind((hub.subnet().address(1), *port)).is_ok();
+    [443, 9443, 19443, 29443].into_iter().find(is_free).unwrap_or(443)
 }
 
 /// Values that every test needs: the release bundle as an image, and a port that this process may

@@ -217,6 +217,62 @@ fn versions_agree_and_wrong_ones_are_refused() -> Result<()> {
     Ok(())
 }
 
+/// A `crane` after whose writes another user of the machine replaces what the tag names.
+const ATTACKED: &str = r#"[ "$1" != registry ] || exec CRANE "$@"
+CRANE "$@" || exit
+case $1 in append | mutate | index)
+  while [ "$1" != -t ]; do shift; done
+  CRANE append --oci-empty-base -f FOLDER/foreign.tar -t "$2" >/dev/null 2>&1 ;;
+esac"#;
+/// What the compiler would have built.
+const BUILT: &str = r#"mkdir -p "$DIST/base/etc" "$DIST/amd64" && : >"$DIST/base/etc/passwd"
+for name in knative-operator knative-operator-webhook; do echo $name >"$DIST/amd64/$name"; done"#;
+
+/// All users of the machine reach the registry in which crane builds images.
+#[test]
+fn nobody_else_changes_images_while_they_are_built() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let root = folder.path().join("root");
+    let write = |path: &str, text: &str| -> Result<()> {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().ok_or("no folder")?)?;
+        std::fs::write(&path, format!("#!/usr/bin/env bash\n{text}\n"))?;
+        Ok(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?)
+    };
+    let (crane, place) = (tools::control_plane("crane")?.display().to_string(), folder.path().display().to_string());
+    write("tests/package/dist.sh", BUILT)?;
+    write("tests/tools/install.sh", &format!("echo '{}'", root.join("tools").display()))?;
+    write("tools/crane", &ATTACKED.replace("CRANE", &crane).replace("FOLDER", &place))?;
+    for script in ["images.sh", "paths.sh"] {
+        let script = format!("tests/package/{script}");
+        std::fs::copy(tools::project().join(&script), root.join(script))?;
+    }
+    for name in ["Cargo.toml", "operator", "webhook"] {
+        std::os::unix::fs::symlink(tools::project().join(name), root.join(name))?;
+    }
+    std::fs::write(folder.path().join("foreign"), "foreign")?;
+    let packed =
+        Command::new("tar").args(["-C", &place, "-cf", &format!("{place}/foreign.tar"), "foreign"]).status()?;
+    assert!(packed.success());
+    let output = Command::new(root.join("tests/package/images.sh"))
+        .envs([("BUNDLE", "none"), ("PROFILE", "image-test"), ("ARCHITECTURES", "amd64"), ("VERSION", "")])
+        .envs([("OUT", "images"), ("DIST", "dist"), ("GZIP_LEVEL", "-1"), ("PUSH", ""), ("CARGO_HOME", place.as_str())])
+        .envs([("KNATIVE_OPERATOR_CACHE", &place), ("XDG_CACHE_HOME", &place)])
+        .output()?;
+    assert!(output.status.success(), "{output:?}");
+    let mut files = Vec::new();
+    for image in [format!("knative-operator-{}-slim", version()), format!("knative-operator-webhook-{}", version())] {
+        for blob in std::fs::read_dir(root.join("images").join(image).join("blobs/sha256"))?.flatten() {
+            // Some are no archives.
+            let listed = Command::new("tar").arg("-tzf").arg(blob.path()).output()?;
+            files.extend(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned));
+        }
+    }
+    assert!(files.iter().any(|file| file.ends_with("knative-operator-webhook")), "{files:?}");
+    assert!(!files.iter().any(|file| file.ends_with("foreign")), "{files:?}");
+    Ok(())
+}
+
 /// Whether Cargo sets the variable `name` for the package that it runs.
 fn is_of_a_package(name: &str) -> bool {
     let starts = ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_"];

@@ -15,6 +15,8 @@ mod connection;
 mod failures;
 #[path = "tooling/fleets.rs"]
 mod fleets;
+#[path = "tooling/interrupts.rs"]
+mod interrupts;
 #[path = "tooling/machine.rs"]
 mod machine;
 #[path = "tooling/provide.rs"]

@@ -333,7 +333,7 @@ if [ ${#order[@]} -gt 0 ]; then
   # Each build is a process group, which an interrupt stops.
   set -m
   stop() { for group in $(jobs -p); do kill -TERM -- "-$group" 2>/dev/null || true; done; }
-  trap 'stop; exit 130' INT TERM
+  trap 'stop; exit 130' INT TERM HUP
   running=0 most=2
   [ "$memory" -ge 6 ] || most=1
   for group in "${order[@]}"; do
@@ -343,7 +343,7 @@ if [ ${#order[@]} -gt 0 ]; then
   done
   set +m
   for ((; running > 0; running--)); do wait -n || { stop; exit 1; }; done
-  trap - INT TERM
+  trap - INT TERM HUP
 fi
 for tool in "${tools[@]}"; do
   [ -e "$bin/$tool" ] || link "$tool"

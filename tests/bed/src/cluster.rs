@@ -137,6 +137,7 @@ impl Cluster {
             )?
             .write(path, "server")?;
         authority.issue("admin", Some("system:masters"), &[], &[])?.write(path, "admin")?;
+        state::secure(path, subnet.address(2))?;
         pki::service_account_keys(path)?;
         admission::configure(path, &authority)?;
         let url = format!("https://{server}:{}", ports::API_SERVER);
@@ -168,7 +169,7 @@ impl Cluster {
         cluster.components.insert(FOLDER, folder);
         timed("start of control planes", cluster.run_components()).await?;
         if pool::is_open() && cluster.machine.is_none() {
-            cluster.start = pool::Start::of(cluster.server, cluster.dir()).await;
+            cluster.start = pool::Start::of(cluster.dir()).await;
         }
         Ok(cluster)
     }
@@ -364,9 +365,7 @@ fn tail(log: &str) -> String {
 }
 
 fn http_get(path: &str) -> http::Request<Vec<u8>> {
-    let mut request = http::Request::new(Vec::new());
-    *request.uri_mut() = path.parse().unwrap();
-    request
+    http::Request::get(path).body(Vec::new()).unwrap()
 }
 
 /// A token of ServiceAccount `name`, valid for `seconds`.

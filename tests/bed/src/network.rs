@@ -4,11 +4,14 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::Path;
+use std::process::Command;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::UnshareFlags;
+
+use crate::tools;
 
 /// An address of the network for tests that is no loopback address, for RFC 5737: API servers
 /// accept no loopback addresses as endpoints.
@@ -39,6 +42,20 @@ pub fn isolate() -> io::Result<()> {
         let _ = hide_names();
     }
     Ok(())
+}
+
+/// The argument with which `isolate` only tries it.
+pub const PROBE: &str = "--probe";
+
+/// Why a process can't have a network of its own here; `None` if it can. Another process tries it:
+/// where only a part of it is permitted, there is no way back.
+pub fn obstacle() -> Option<String> {
+    let tried = tools::binary("isolate").and_then(|isolate| Ok(Command::new(isolate).arg(PROBE).output()?));
+    match tried {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// The unsafe variant differs for `CLONE_FILES` only.

@@ -22,8 +22,8 @@ pub const WEBHOOK: u16 = 8443;
 /// The admin servers of operator and webhook.
 pub const ADMIN: u16 = 9090;
 
-/// All ports that are always the same, with their purpose. The webhook's Service takes 9443 if it
-/// can't have 443.
+/// All ports that are always the same, with their purpose. The webhook's Service takes another one
+/// than 443 if it can't have that.
 pub const ALL: [(u16, &str); 9] = [
     (LOCK, "locks of clusters"),
     (ETCD, "etcd"),

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -68,6 +69,7 @@ impl Wanted {
 fn main() -> ExitCode {
     let args = Args::parse();
     let folder = args.folder.unwrap_or_else(|| tools::project().join("target/cluster"));
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
     let outcome = match args.command {
         What::Up { wanted } => up(&folder, wanted),
         What::Down => down(&folder),
@@ -86,7 +88,14 @@ fn main() -> ExitCode {
 fn holder(folder: &Path) -> Option<Pid> {
     let pid = std::fs::read_to_string(folder.join("pid")).ok()?.trim().parse().ok().and_then(Pid::from_raw)?;
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    command.split(|byte| *byte == 0).any(|word| word == b"hold").then_some(pid)
+    is_holder(&command, folder).then_some(pid)
+}
+
+/// Whether a command line is that of the process for `folder`. The number of one that was killed
+/// may be that of another process by now, also of another clone.
+fn is_holder(command: &[u8], folder: &Path) -> bool {
+    let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
+    words.windows(3).any(|three| three == [&b"hold"[..], b"--folder", folder.as_os_str().as_bytes()])
 }
 
 fn up(folder: &Path, mut wanted: Wanted) -> Result<()> {
@@ -267,4 +276,18 @@ fn examples(folder: &Path) -> Result<String> {
         hello = path("hello.json"),
         host = traffic::host("hello"),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_other_folders_are_not_stopped() {
+        let is_holder = |command: &str| is_holder(command.replace(' ', "\0").as_bytes(), Path::new("/a/target"));
+        assert!(is_holder("/a/cluster hold --folder /a/target --product "));
+        for other in ["/b/cluster hold --folder /b/target ", "/b/cluster hold --folder /a/target2 ", "make hold ", ""] {
+            assert!(!is_holder(other), "{other}");
+        }
+    }
 }

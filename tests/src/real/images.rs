@@ -131,22 +131,28 @@ fn kept(parts: &[&Path], fill: impl FnOnce(&Registry, &Path) -> Result<()>) -> R
     };
     let key = parts.iter().map(name_of).collect::<Result<Vec<_>>>()?.join("+");
     let target = store.join(format!("images-{FORMAT}-{key}"));
-    if target.is_dir() {
-        return Ok(target);
-    }
-    let work = tools::folder("knative-images-")?;
-    let registry = Registry::empty()?;
-    fill(&registry, work.path())?;
-    // Another process may do the same at the same time.
-    let own = target.with_extension(std::process::id().to_string());
-    registry.save(&own)?;
-    if let Err(error) = std::fs::rename(&own, &target) {
-        std::fs::remove_dir_all(&own)?;
-        if !target.is_dir() {
-            return Err(format!("{}: {error}", target.display()).into());
-        }
-    }
+    place(&target, |new| {
+        let work = tools::folder("knative-images-")?;
+        let registry = Registry::empty()?;
+        fill(&registry, work.path())?;
+        registry.save(new)
+    })?;
     Ok(target)
+}
+
+/// Makes sure that there is a folder `target`: complete, as `fill` writes it to its argument, which
+/// does not exist. Another process may do the same at the same time, or have been interrupted.
+fn place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if target.is_dir() {
+        return Ok(());
+    }
+    let own = tempfile::Builder::new().prefix(".images-").tempdir_in(target.parent().ok_or("no folder")?)?;
+    let new = own.path().join("new");
+    fill(&new)?;
+    match std::fs::rename(&new, target) {
+        Err(error) if !target.is_dir() => Err(format!("{}: {error}", target.display()).into()),
+        _ => Ok(()),
+    }
 }
 
 /// Pushes the image of Envoy, with the programs of this machine that its hooks run.
@@ -205,4 +211,40 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
     Ok(paths.map(PathBuf::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(text: &'static str) -> impl FnOnce(&Path) -> Result<()> {
+        move |folder: &Path| {
+            std::fs::create_dir(folder)?;
+            Ok(std::fs::write(folder.join("data"), text)?)
+        }
+    }
+
+    #[test]
+    fn kept_images_are_complete() {
+        let store = tempfile::tempdir().unwrap();
+        let target = store.path().join("images-1-knative-1.22-a+envoy-b");
+        // Of a process with this number that was killed.
+        let left = target.with_extension(std::process::id().to_string());
+        std::fs::create_dir(&left).unwrap();
+        let failed = place(&target, |folder| {
+            write("a part")(folder)?;
+            Err("no space".into())
+        });
+        assert!(failed.is_err() && !target.exists());
+        // Another process is faster.
+        let second = |folder: &Path| {
+            write("second")(folder)?;
+            place(&target, write("first"))
+        };
+        place(&target, second).unwrap();
+        assert_eq!(std::fs::read_to_string(target.join("data")).unwrap(), "first");
+        place(&target, |_| Err("it is there".into())).unwrap();
+        assert_eq!(std::fs::read_dir(store.path()).unwrap().count(), 2, "the images, and what was left");
+        assert_eq!(std::fs::read_dir(&left).unwrap().count(), 0);
+    }
 }

@@ -4,6 +4,7 @@
 
 mod access;
 mod crds;
+mod defects;
 mod differential;
 mod downloads;
 mod examples;

@@ -1,14 +1,14 @@
 //! What belongs to the user of a machine: clusters, proxies, and folders with unusual names.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use knative_operator_tests::Result;
 use knative_operator_tests::kubeconfig::{User, kubeconfig};
+use knative_operator_tests::{Result, ports, tools};
 
-use super::machine::{Machine, SHORT, on_a_machine};
+use super::machine::{LONG, Machine, SHORT, on_a_machine};
 
 /// Counts connections to an address, and closes them.
 struct Watched {
@@ -76,6 +76,29 @@ fn clusters_proxies_and_folders_of_the_user_are_not_touched() {
         assert!(output.contains("folder of a user"), "{output}");
         machine.up_and_down(&[], &["--product"])?;
         assert_eq!((cluster.count(), proxy.count()), before);
+        Ok(())
+    });
+}
+
+/// In the network of the machine, all its users reach the ports of the clusters.
+#[test]
+fn without_a_certificate_nobody_reads_what_a_cluster_stores() {
+    on_a_machine(|machine| {
+        let kubectl = tools::control_plane("kubectl")?;
+        let (well, output) = machine.cluster(&["up"], LONG)?;
+        assert!(well, "{output}");
+        let text = std::fs::read_to_string(machine.path("clusters/hub.kubeconfig"))?;
+        let host = text.split("https://").nth(1).and_then(|rest| rest.split(':').next()).ok_or("no server")?;
+        for port in [ports::ETCD, ports::ETCD_PEERS] {
+            TcpStream::connect(format!("{host}:{port}"))?;
+            for scheme in ["http", "https"] {
+                let mut version = machine.command(&kubectl);
+                version.args(["get", "--raw", "/version", "--insecure-skip-tls-verify", "--server"]);
+                version.arg(format!("{scheme}://{host}:{port}")).env("HOME", machine.path("nobody"));
+                let (well, output) = machine.run(version, SHORT)?;
+                assert!(!well, "{scheme}, port {port}: {output}");
+            }
+        }
         Ok(())
     });
 }

@@ -1,10 +1,10 @@
 //! A user without root on a machine without IPv6, and little memory.
 
 use std::net::{Ipv6Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use knative_operator_tests::memory;
 use knative_operator_tests::skip::{KERNEL, skip};
+use knative_operator_tests::{memory, network, tools};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::machine::{SHORT, on_a_machine};
@@ -24,6 +24,17 @@ fn a_user_without_root_on_a_machine_without_ipv6() {
         let output = machine.up_and_down(&["isolate"], &["--product"])?;
         assert!(output.contains("operator and webhook run on the hub"), "{output}");
         machine.up_and_down(&[], &[]).map(drop)
+    });
+}
+
+#[test]
+fn root_without_the_right_to_namespaces_is_recognized() {
+    on_a_machine(|machine| {
+        let mut probe = machine.command(Path::new("setpriv"));
+        probe.args(["--bounding-set", "-sys_admin"]).arg(tools::binary("isolate")?).arg(network::PROBE);
+        let (well, output) = machine.run(probe, SHORT)?;
+        assert!(!well && output.lines().count() == 1 && output.contains("Operation not permitted"), "{output}");
+        Ok(())
     });
 }
 
@@ -80,7 +91,7 @@ fn a_test_fits_into_the_memory_that_is_reckoned_for_it() {
             }
         };
         let enter = format!("echo $$ >'{}' && exec \"$0\" \"$@\"", group.0.join("cgroup.procs").display());
-        let isolate = knative_operator_tests::tools::binary("isolate")?.display().to_string();
+        let isolate = tools::binary("isolate")?.display().to_string();
         let mut threads = machine.command(&PathBuf::from("sh"));
         threads.args(["-c", &enter, &isolate, "sh", "-c", "echo $RUST_TEST_THREADS"]).env_remove("RUST_TEST_THREADS");
         let (well, output) = machine.run(threads, SHORT)?;

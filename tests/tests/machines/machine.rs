@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use knative_operator_tests::skip::{KERNEL, skip};
-use knative_operator_tests::{Result, environment, network, outside, releases, tools, wait};
+use knative_operator_tests::skip::skip;
+use knative_operator_tests::{Result, environment, network, outside, registry, releases, tools, wait};
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_bind_recursive, mount_remount, unmount};
 use rustix::process::geteuid;
 use tempfile::TempDir;
@@ -34,8 +34,10 @@ pub struct Machine {
 
 /// Runs `test` on a machine; at its end, nothing may be left there.
 pub fn on_a_machine(test: impl FnOnce(&mut Machine) -> Result<()> + Send + 'static) {
-    if !geteuid().is_root() {
-        skip(KERNEL, "a machine with a network and mounts of its own");
+    // A container of an engine may have root without the right to namespaces.
+    let obstacle = if geteuid().is_root() { network::obstacle() } else { Some("it needs root".to_owned()) };
+    if let Some(obstacle) = obstacle {
+        skip(registry::needs(), &format!("a machine with a network and mounts of its own: {obstacle}"));
         return;
     }
     let run = move || -> Result<()> {

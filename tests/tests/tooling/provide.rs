@@ -25,7 +25,7 @@ fn which(program: &str) -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "not {what} after {LIMIT:?}");
@@ -33,9 +33,18 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn ended(child: &mut Child) -> ExitStatus {
+pub fn ended(child: &mut Child) -> ExitStatus {
     until("ended", || child.try_wait().unwrap().is_some());
     child.wait().unwrap()
+}
+
+/// Processes with `folder` in their environment.
+pub fn processes_of(folder: &Path) -> Vec<String> {
+    let folder = folder.display().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let text = |file: PathBuf| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).replace('\0', " ");
+    let own = processes.filter(|process| text(process.join("environ")).contains(&folder));
+    own.map(|process| text(process.join("cmdline"))).collect()
 }
 
 /// The tools that the shell scripts need, without Go as a fallback.
@@ -149,26 +158,32 @@ fn complete_downloads_stay_when_a_later_one_breaks() {
     }
 }
 
-/// A folder with a cache and a `go` that waits for [`Gate::open`], and ends with the folder.
+/// A folder with a cache and a program that waits for [`Gate::open`], and ends with the folder.
 struct Gate(TempDir);
 
 impl Gate {
-    /// `then`: what `go` does after it waited, in the language of the shell.
-    fn new(then: &str) -> Self {
+    /// `then`: what `program` does after it waited, in the language of the shell.
+    fn new(program: &str, then: &str) -> Self {
         let gate = Self(tempfile::tempdir().unwrap());
-        let (folder, go) = (gate.0.path().display(), gate.path("go"));
+        let folder = gate.0.path().display();
         let text = format!(
-            "#!/bin/sh\necho $$ >>'{folder}/calls'\n\
-             until [ -e '{folder}/open' ]; do [ -d '{folder}' ] || exit 1; sleep 0.05; done\n{then}\n"
+            "echo $$ >>'{folder}/calls'\n\
+             until [ -e '{folder}/open' ]; do [ -d '{folder}' ] || exit 1; sleep 0.05; done\n{then}"
         );
-        std::fs::write(&go, text).unwrap();
-        std::fs::set_permissions(&go, Permissions::from_mode(0o755)).unwrap();
+        gate.add(program, &text);
         gate
     }
 
     /// A `go build` that writes an empty program.
     fn of_builds() -> Self {
-        Self::new(r#"while [ "$1" != -o ]; do shift; done; : >"$2""#)
+        Self::new("go", r#"while [ "$1" != -o ]; do shift; done; : >"$2""#)
+    }
+
+    /// Adds a program in the language of the shell, which waits for nothing.
+    fn add(&self, program: &str, text: &str) {
+        let path = self.path(program);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -190,7 +205,7 @@ impl Gate {
         let path = std::env::var("PATH").unwrap();
         // In the background of a shell, such as CI's, SIGINT is ignored, and can't be trapped.
         let mut command = Command::new("env");
-        command.arg("--default-signal=INT").arg(project().join(script)).args(arguments);
+        command.arg("--default-signal=INT,TERM,HUP").arg(project().join(script)).args(arguments);
         command.env("PATH", format!("{}:{path}", self.0.path().display()));
         command.env("KNATIVE_OPERATOR_CACHE", self.path("cache")).env("TOOLS_DOWNLOAD", "no");
         for name in ["KUBEBUILDER_ASSETS", "KUBERNETES", "BUNDLE", "BUNDLE_MODULE", "BUNDLE_LOCK"] {
@@ -200,20 +215,11 @@ impl Gate {
         command.process_group(0).stdin(Stdio::null()).stdout(file("out")).stderr(file("err")).spawn().unwrap()
     }
 
-    /// Processes that mention the folder.
-    fn processes(&self) -> Vec<String> {
-        let folder = self.0.path().display().to_string();
-        let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-        let text = |file: PathBuf| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).replace('\0', " ");
-        let own = processes.filter(|process| text(process.join("environ")).contains(&folder));
-        own.map(|process| text(process.join("cmdline"))).collect()
-    }
-
-    /// Runs a script twice at once: the second one waits until the first one, which is in `go`, has
+    /// Runs a script twice at once: the second one waits until the first one, in the program, has
     /// ended, and prints the same.
     fn twice(&self, script: &str, arguments: &[&str]) {
         let mut first = self.start("first", script, arguments);
-        until("in go", || self.read("calls").ends_with('\n'));
+        until("in the program", || self.read("calls").ends_with('\n'));
         let mut second = self.start("second", script, arguments);
         until("waiting", || self.read("second.err").contains("waiting for another process that provides"));
         self.open();
@@ -235,21 +241,39 @@ fn two_at_once_build_a_tool_once() {
 
 #[test]
 fn two_at_once_provide_the_releases_once() {
-    let gate = Gate::new(&format!("exec '{}' \"$@\"", which("go").display()));
+    let gate = Gate::new("go", &format!("exec '{}' \"$@\"", which("go").display()));
     gate.twice("tests/package/releases.sh", &[]);
     assert!(gate.read("first.err").contains("190 files from the Go module"), "{}", gate.read("first.err"));
     assert!(!gate.read("second.err").contains("files from"), "{}", gate.read("second.err"));
 }
 
 #[test]
+fn two_at_once_build_the_last_release_once() {
+    let gate = Gate::new(
+        "cargo",
+        r#"while [ "$1" != --target-dir ]; do shift; done
+mkdir -p "$2/debug" && for name in knative-operator knative-operator-webhook; do : >"$2/debug/$name"; done"#,
+    );
+    // The history may be incomplete.
+    gate.add("git", r#"[ "$1" != archive ] || tar -c -T /dev/null"#);
+    gate.twice("tests/package/last-release.sh", &[]);
+    assert!(Path::new(gate.read("second.out").trim()).join("knative-operator").is_file());
+    assert_eq!(gate.read("calls").lines().count(), 1, "{}", gate.read("second.err"));
+}
+
+#[test]
 fn an_interrupt_ends_a_build_and_the_next_start_works() {
     let gate = Gate::of_builds();
-    let mut child = gate.start("first", INSTALL, &["crane"]);
-    until("in go", || gate.read("calls").ends_with('\n'));
-    assert!(!gate.processes().is_empty());
-    kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(ended(&mut child).code(), Some(130), "{}", gate.read("first.err"));
-    until("without processes", || gate.processes().is_empty());
+    // Ctrl+C, the end of CI's job, and a terminal that is closed.
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let before = gate.read("calls").lines().count();
+        let mut child = gate.start("first", INSTALL, &["crane"]);
+        until("in go", || gate.read("calls").lines().count() > before);
+        assert!(!processes_of(gate.0.path()).is_empty());
+        kill_process_group(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(ended(&mut child).code(), Some(130), "{signal:?}: {}", gate.read("first.err"));
+        until("without processes", || processes_of(gate.0.path()).is_empty());
+    }
 
     gate.open();
     let mut child = gate.start("next", INSTALL, &["crane"]);

@@ -19,15 +19,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The command runs in the machine's network.
 const SHARED: &str = "--machine-network";
-/// This process only tries whether it can have a network of its own.
-const PROBE: &str = "--probe";
 /// This process is the one that becomes the command.
 const INSIDE: &str = "--inside";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let outcome = match arguments.first() {
-        Some(first) if first == PROBE => network::isolate().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Some(first) if first == network::PROBE => network::isolate().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Some(first) if first == INSIDE => Err(inside(&arguments[1..])),
         Some(_) => outside(&arguments),
         None => Err("usage: isolate [--machine-network] COMMAND [ARGUMENT…]".into()),
@@ -67,21 +65,12 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// Whether a network of its own is permitted here.
-fn probe() -> Result<()> {
-    let tried = Command::new(std::env::current_exe()?).arg(PROBE).output()?;
-    if tried.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&tried.stderr).trim().to_owned().into())
-}
-
 /// Becomes the command; returns why that failed.
 fn inside(arguments: &[OsString]) -> test_bed::Error {
     let is_shared = arguments.first().is_some_and(|first| first == SHARED);
     let [program, rest @ ..] = &arguments[usize::from(is_shared)..] else { return "no COMMAND".into() };
-    // A child tries it first: where only a part of it is permitted, there is no way back.
-    if !is_shared && let Err(error) = probe().and_then(|()| Ok(network::isolate()?)) {
+    let isolated = || network::obstacle().map_or_else(|| network::isolate().map_err(|error| error.to_string()), Err);
+    if !is_shared && let Err(error) = isolated() {
         let needs = if geteuid().is_root() { Needs::Everywhere } else { KERNEL };
         skip(needs, &format!("a network for the tests alone: {error}; they use the machine's network"));
     }

@@ -1,6 +1,6 @@
 //! Command lines of the control plane.
 
-use super::{Cluster, pool};
+use super::{Cluster, pool, state};
 use crate::{Result, admission, audit, ports, stages, tools};
 
 /// Controllers of volumes, certificates of nodes, addresses of Services (simulated Pods don't
@@ -69,9 +69,9 @@ impl Cluster {
     }
 
     pub(super) fn etcd(&self) -> Vec<String> {
-        let url = |port: u16| format!("http://{}:{port}", self.subnet.address(2));
+        let url = |port: u16| format!("https://{}:{port}", self.subnet.address(2));
         let (client, peer) = (url(ports::ETCD), url(ports::ETCD_PEERS));
-        vec![
+        let mut flags = vec![
             format!("--data-dir={}", self.file("etcd")),
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
@@ -82,7 +82,16 @@ impl Cluster {
             // After a crash, etcd takes what is not in its database from its log.
             "--backend-batch-interval=1s".to_owned(),
             "--log-level=error".to_owned(),
-        ]
+        ];
+        for of in ["", "peer-"] {
+            flags.extend([
+                format!("--{of}cert-file={}", self.file("etcd.crt")),
+                format!("--{of}key-file={}", self.file("etcd.key")),
+                format!("--{of}trusted-ca-file={}", self.file(state::AUTHORITY)),
+                format!("--{of}client-cert-auth"),
+            ]);
+        }
+        flags
     }
 
     pub(super) fn apiserver(&self) -> Vec<String> {
@@ -92,7 +101,10 @@ impl Cluster {
         }
         let services = self.machine.as_ref().map_or_else(|| self.subnet.services(), |machine| machine.net().services());
         let mut flags = vec![
-            format!("--etcd-servers=http://{}:{}", self.subnet.address(2), ports::ETCD),
+            format!("--etcd-servers=https://{}:{}", self.subnet.address(2), ports::ETCD),
+            format!("--etcd-cafile={}", self.file(state::AUTHORITY)),
+            format!("--etcd-certfile={}", self.file("etcd.crt")),
+            format!("--etcd-keyfile={}", self.file("etcd.key")),
             format!("--bind-address={}", self.server),
             format!("--advertise-address={}", self.server),
             format!("--secure-port={}", ports::API_SERVER),

@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -125,9 +124,9 @@ pub(super) async fn take(name: &str, setup: Setup) -> Option<Cluster> {
 }
 
 impl Start {
-    /// Of a new control plane at `address` with its files in `dir`. Without, no other test uses it.
-    pub(super) async fn of(address: Ipv4Addr, dir: &Path) -> Option<Self> {
-        let start = async { Result::Ok(Self { state: Etcd::at(address)?.state().await?, files: files(dir)? }) };
+    /// Of a new control plane with its files in `dir`. Without, no other test uses it.
+    pub(super) async fn of(dir: &Path) -> Option<Self> {
+        let start = async { Result::Ok(Self { state: Etcd::of(dir).await?.state().await?, files: files(dir)? }) };
         let start = tokio::time::timeout(RENEWED, start).await;
         let start = start.unwrap_or_else(|_| Err(format!("its state was not read within {RENEWED:?}").into()));
         start.inspect_err(|error| eprintln!("a control plane will not be used again: {error}")).ok()
@@ -154,7 +153,7 @@ impl Lent {
         let namespaces = Api::<Namespace>::all(client.clone());
         let is_terminating = |namespace: &Namespace| namespace.metadata.deletion_timestamp.is_some();
         wait::until_all(&namespaces, "", RENEWED, "gone", |all| !all.iter().any(is_terminating)).await?;
-        let etcd = Etcd::at(server)?;
+        let etcd = Etcd::of(path).await?;
         for group in etcd.restore(&mut start.state).await? {
             wait_until_unserved(&client, &group).await;
         }

@@ -4,16 +4,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use kube::{Client, Config};
+use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::client;
+use crate::kubeconfig::{User, kubeconfig};
+use crate::pki::Authority;
 use crate::{Result, ports};
 
+/// The authority of etcd and its clients, in the folder of a cluster.
+pub(super) const AUTHORITY: &str = "etcd-ca.crt";
+/// How a client of etcd connects, in the form of a kubeconfig.
+const CONNECTION: &str = "etcd.kubeconfig";
 /// Everything that an API server stores.
 const ALL: (&str, &str) = ("/registry/", "/registry0");
 /// Maximum number of operations in a transaction of etcd (`--max-txn-ops`).
@@ -70,12 +78,22 @@ struct Entry {
     mod_revision: String,
 }
 
+/// Writes the certificate of etcd at `address` and of its clients into `dir`. Without, each user of
+/// the machine could read and change what a cluster in its network stores.
+pub(super) fn secure(dir: &Path, address: Ipv4Addr) -> Result<()> {
+    let authority = Authority::new("etcd")?;
+    let issued = authority.issue("etcd", None, &[address.into()], &[])?;
+    issued.write(dir, "etcd")?;
+    std::fs::write(dir.join(AUTHORITY), authority.pem())?;
+    let url = format!("https://{address}:{}", ports::ETCD);
+    let text = kubeconfig("etcd", &url, &authority.pem(), "default", &User::Certificate(&issued));
+    Ok(std::fs::write(dir.join(CONNECTION), text)?)
+}
+
 impl Etcd {
-    /// The etcd of the control plane at `address`.
-    pub(super) fn at(address: Ipv4Addr) -> Result<Self> {
-        let mut config = Config::new(format!("http://{address}:{}", ports::ETCD).parse()?);
-        config.proxy_url = None;
-        Ok(Self(Client::try_from(config)?))
+    /// The etcd of the control plane with the folder `dir`.
+    pub(super) async fn of(dir: &Path) -> Result<Self> {
+        Ok(Self(client(&dir.join(CONNECTION)).await?))
     }
 
     async fn call<T: serde::de::DeserializeOwned>(&self, method: &str, body: &Value) -> Result<T> {

@@ -131,6 +131,10 @@ async fn run(summary: &mut Summary) -> Result<()> {
     println!("{}", indent(&spoke.kubectl(&["get", "deployments", "-n", NAMESPACE], "").await?));
     let events = ["events", "-n", NAMESPACE, "--for", &format!("knativeserving/{NAME}")];
     println!("{}", indent(&hub.kubectl(&events, "").await?));
+    let warnings = hub.kubectl(&[&events[..], &["--types=Warning"]].concat(), "").await?;
+    if !warnings.is_empty() {
+        return Err(format!("Warning events of a healthy installation:\n{warnings}").into());
+    }
     if real {
         let what = "a Knative Service on the spoke is scaled to zero, and answers";
         let answer = summary.step(what, answers::from_zero(spoke)).await?;

@@ -80,6 +80,7 @@ impl Scene {
         if self.real {
             return real::product::serving(version);
         }
-        json!({"version": version, "ingress": {"kourier": {"enabled": true}}})
+        let network = json!({"ingress-class": "kourier.ingress.networking.knative.dev"});
+        json!({"version": version, "ingress": {"kourier": {"enabled": true}}, "config": {"network": network}})
     }
 }
