@@ -31,9 +31,11 @@ for architecture in ${ARCHITECTURES:-amd64 arm64}; do
   *) say "architecture $architecture is not supported: use amd64 or arm64" && exit 1 ;;
   esac
   rustup target list --installed 2>/dev/null | grep -q $target || rustup target add $target >&2
-  # Together: built apart, they would have other features, and so other dependencies.
+  # Together: built apart, they would have other features, and so other dependencies. So images of
+  # tests have the features of the demo, whether it is built or not.
   built=(-p knative-operator -p knative-operator-webhook --bin knative-operator --bin knative-operator-webhook)
-  [ "${DEMO:-}" != yes ] || built+=(-p knative-operator-tests -p knative-operator-test-bed --bin demo --bin tether --bin isolate)
+  [ "$profile" = release ] || built+=(-p knative-operator-tests -p knative-operator-test-bed)
+  [ "${DEMO:-}" != yes ] || built+=(--bin demo --bin tether --bin isolate)
   cargo zigbuild --quiet --locked --profile "$profile" --target $target "${built[@]}"
   mkdir -p "$dist/$architecture"
   for binary in knative-operator knative-operator-webhook; do
