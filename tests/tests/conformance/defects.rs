@@ -55,14 +55,11 @@ fn each_defect_is_reproduced_by_the_test_that_its_row_names() {
 fn tests_in_the_table_of_defects_exist() {
     for row in rows() {
         for name in row[4].split('`').skip(1).step_by(2) {
-            let places = match name.split_once(' ') {
-                Some((binary, module)) => {
-                    [format!("tests/tests/{binary}/{module}.rs"), format!("tests/tests/{binary}/{module}/mod.rs")]
-                }
-                None => {
-                    let (package, module) = name.split_once("::").unwrap();
-                    [format!("operator/{package}/src/{module}.rs"), format!("operator/src/{package}/{module}.rs")]
-                }
+            let places = if let Some((binary, module)) = name.split_once(' ') {
+                [format!("tests/tests/{binary}/{module}.rs"), format!("tests/tests/{binary}/{module}/mod.rs")]
+            } else {
+                let (package, module) = name.split_once("::").unwrap();
+                [format!("operator/{package}/src/{module}.rs"), format!("operator/src/{package}/{module}.rs")]
             };
             assert!(places.iter().any(|place| project().join(place).is_file()), "row {}: {name}", row[0]);
         }
