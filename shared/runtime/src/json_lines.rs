@@ -141,9 +141,9 @@ pub mod tests {
             let inner = tracing::info_span!(parent: &span, "write", name = "b", object = "Service \"x\"\nforged");
             inner.in_scope(|| tracing::warn!(why = %"line\nbreak", count = 2, "failed"));
             span.in_scope(|| tracing::info!(name = "own", "done"));
-            let (long, debug) = ("x".repeat(3000), vec![7; 3000]);
+            let (long, list) = ("x".repeat(3000), vec![7; 3000]);
             let outer = tracing::info_span!("outer", of_span = long);
-            outer.in_scope(|| tracing::info!(text = long, shown = %long, ?debug, "{long}"));
+            outer.in_scope(|| tracing::info!(text = long, shown = %long, list = ?list, "{long}"));
         });
         let text = buffer.text();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -155,7 +155,7 @@ pub mod tests {
         );
         assert_eq!((&lines[0]["name"], &lines[0]["why"]), (&"b".into(), &"line\nbreak".into()));
         assert_eq!((&lines[1]["name"], &lines[1]["level"]), (&"own".into(), &"INFO".into()));
-        for field in ["of_span", "text", "shown", "debug", "message"] {
+        for field in ["of_span", "text", "shown", "list", "message"] {
             let text = lines[2][field].as_str().unwrap();
             assert!(text.len() <= MAX_FIELD && text.ends_with(" more bytes)"), "{field}: {text}");
         }
