@@ -76,14 +76,18 @@ pub fn status(hub: &Cluster) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Deletes the fleet, and waits until it is gone.
+/// Deletes the fleet, prints what the deletion of a KnativeServing waits for, and waits until all
+/// is gone.
 pub async fn deleted(hub: &Cluster) -> Result<()> {
+    let started = Instant::now();
     let mut command = Command::new(binary()?);
     command.args(["fleet", "delete", "demo", "--yes", "--namespace", NAMESPACE, "--kubeconfig"]).arg(hub.kubeconfig());
     let output = command.output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into());
     }
+    let is_gone = |serving: Option<&KnativeServing>| serving.is_none();
+    tokio::time::timeout(LIMIT, print_conditions(hub, started, is_gone)).await.map_err(|_| "it isn't deleted")??;
     hub.kubectl(&["wait", "--for=delete", "knativefleet/demo", "-n", NAMESPACE, "--timeout=2m"], "").await.map(drop)
 }
 
@@ -111,11 +115,26 @@ pub fn indent(text: &str) -> String {
 pub async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
     let started = Instant::now();
     hub.kubectl(&["apply", "-f", "-"], cr).await?;
+    let is_ready = |serving: Option<&KnativeServing>| {
+        let status = serving.and_then(|serving| serving.status.as_ref());
+        status.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+    };
+    print_conditions(hub, started, is_ready).await
+}
+
+/// Prints the conditions of the KnativeServing as they change, until `is_done`.
+async fn print_conditions(
+    hub: &Cluster,
+    started: Instant,
+    is_done: impl Fn(Option<&KnativeServing>) -> bool,
+) -> Result<()> {
     let stream = watch_object(Api::<KnativeServing>::namespaced(hub.client(), NAMESPACE), NAME);
     pin_mut!(stream);
     let mut shown: Vec<Condition> = Vec::new();
     while let Some(event) = stream.next().await {
-        let conditions = event?.and_then(|s| s.status).map(|s| s.conditions).unwrap_or_default();
+        let serving = event?;
+        let conditions = serving.as_ref().and_then(|s| s.status.as_ref()).map(|s| s.conditions.clone());
+        let conditions = conditions.unwrap_or_default();
         for condition in conditions.iter().filter(|c| has_changed(&shown, c)) {
             let why = condition
                 .message
@@ -130,7 +149,7 @@ pub async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
             );
         }
         shown = conditions;
-        if shown.iter().any(|c| c.type_ == "Ready" && c.status == "True") {
+        if is_done(serving.as_ref()) {
             return Ok(());
         }
     }
