@@ -285,8 +285,8 @@ impl App {
     }
 }
 
-/// What is logged of `request`, which is refused for `errors`: kind, operation, namespace, name, and
-/// the violations. All are texts of users, who can send many.
+/// What is logged of `request`, which is refused for `errors`: kind, operation, namespace, name,
+/// and the violations. All are texts of users, who can send many.
 fn logged(request: &Request, errors: &[&Violation]) -> [String; 5] {
     let violations = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let names = [&request.kind.kind, &request.operation, &request.namespace, &request.name];
