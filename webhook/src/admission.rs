@@ -3,7 +3,7 @@
 use knative_operator_rules as rules;
 use knative_operator_rules::{Profile, RuleContext, Violation};
 use knative_operator_shared::api::{Component, Knative, KnativeStatus};
-use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, VERSION};
+use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, PROTECTED, VERSION};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -75,10 +75,23 @@ fn validate_unreadable(
     request: &Request,
     facts: &ClusterFacts,
 ) -> Vec<Violation> {
-    let is_unchanged = spec(&request.object) == spec(&request.old_object);
-    let known = rules::parse_partially(component, &request.object).filter(|_| is_unchanged);
-    let Some(known) = known else { return vec![violation] };
+    let (new, old) = (&request.object, &request.old_object);
+    if spec(new) != spec(old) {
+        return vec![violation];
+    }
+    let is_same = |name: &str| new["metadata"]["annotations"][name] == old["metadata"]["annotations"][name];
+    let is_protection = rules::ANNOTATIONS.iter().all(|name| *name == PROTECTED || is_same(name));
+    let Some(known) = rules::parse_partially(component, new) else {
+        // Whoever wants to delete it takes the protection off first.
+        return if is_protection { Vec::new() } else { vec![violation] };
+    };
+    if known.is_terminating() {
+        return Vec::new();
+    }
     let mut violations = validate_resource(&known, request, facts);
+    if let Some(old) = rules::parse_partially(component, old) {
+        rules::remove_existing(&mut violations, &validate_resource(&old, request, facts));
+    }
     violations.retain(|violation| violation.field.starts_with("metadata.annotations["));
     violations
 }
@@ -213,6 +226,24 @@ mod tests {
             new["metadata"]["annotations"] = json!({"operator.knative.dev/on-delete": value});
             let violations = validate(&request("KnativeServing", "UPDATE", new.clone(), old.clone()));
             assert_eq!(violations.iter().map(|violation| violation.rule.id).collect::<Vec<_>>(), rules);
+        }
+    }
+
+    #[test]
+    fn protection_can_be_taken_off_what_is_invalid() {
+        let protected = json!({PROTECTED: "true", "operator.knative.dev/on-delete": "keep"});
+        let unprotected = json!({"operator.knative.dev/on-delete": "keep"});
+        for (spec, is_terminating) in
+            [(json!({"version": 7}), false), (json!({"version": 7}), true), (json!("7"), false)]
+        {
+            let mut old = object(&spec);
+            if is_terminating {
+                old["metadata"]["deletionTimestamp"] = json!("2026-11-01T00:00:00Z");
+            }
+            let mut new = old.clone();
+            (old["metadata"]["annotations"], new["metadata"]["annotations"]) = (protected.clone(), unprotected.clone());
+            let violations = validate(&request("KnativeServing", "UPDATE", new, old));
+            assert!(!violations.iter().any(Violation::is_error), "{spec}: {violations:?}");
         }
     }
 

@@ -4,14 +4,12 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use http::Uri;
 use knative_operator_base::cluster_profile::ClusterProfileReference;
 use knative_operator_base::syntax;
-use kube::config::{AuthInfo, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::address;
 use super::error::{AccessError, Reason};
 use super::provider::{Builtin, EXEC_EXTENSION, Provider};
 
@@ -131,9 +129,9 @@ pub enum NoCredential {
     /// There is no such context.
     #[error("is a kubeconfig without the context \"{0}\"")]
     MissingContext(String),
-    /// The ClusterProfile names a context of another cluster.
+    /// The context is of another cluster than that of the ClusterProfile.
     #[error(
-        "is a kubeconfig whose context \"{0}\" is for another server than that of the ClusterProfile; remove context from the extension, or make it the current-context of the kubeconfig"
+        "is a kubeconfig for several clusters, whose context \"{0}\" is for another server than that of the ClusterProfile, or one that a proxy or tls-server-name could replace; name the context of that server, or put a kubeconfig for one cluster into the Secret"
     )]
     OtherCluster(String),
     /// There is no such user.
@@ -160,16 +158,25 @@ pub enum NoCredential {
     Nothing,
 }
 
-/// The credential in `bytes`, the value in a Secret, to send it to `server`.
-pub fn credential(content: &SecretContent, server: &Uri, bytes: Vec<u8>) -> Result<Parts, NoCredential> {
+/// The credential in `bytes`, the value in a Secret. `is_of_profile` says whether a cluster of a
+/// kubeconfig is that of the ClusterProfile.
+pub fn credential(
+    content: &SecretContent,
+    is_of_profile: impl Fn(&Cluster) -> bool,
+    bytes: Vec<u8>,
+) -> Result<Parts, NoCredential> {
     let text = String::from_utf8(bytes).map_err(|_| NoCredential::NotText)?;
     match content {
         SecretContent::Token => Ok((Some(SecretString::from(text)), None)),
-        SecretContent::Kubeconfig { context } => in_kubeconfig(&text, context.as_deref(), server),
+        SecretContent::Kubeconfig { context } => in_kubeconfig(&text, context.as_deref(), is_of_profile),
     }
 }
 
-fn in_kubeconfig(text: &str, chosen: Option<&str>, server: &Uri) -> Result<Parts, NoCredential> {
+fn in_kubeconfig(
+    text: &str,
+    chosen: Option<&str>,
+    is_of_profile: impl Fn(&Cluster) -> bool,
+) -> Result<Parts, NoCredential> {
     let config = Kubeconfig::from_yaml(text).map_err(|_| NoCredential::NotKubeconfig)?;
     if config.extensions.as_ref().is_some_and(|extensions| !extensions.is_empty()) {
         return Err(NoCredential::Extensions);
@@ -179,21 +186,17 @@ fn in_kubeconfig(text: &str, chosen: Option<&str>, server: &Uri) -> Result<Parts
     let name = name.ok_or(NoCredential::NoContext)?;
     let context = config.contexts.iter().find(|context| context.name == name).and_then(|named| named.context.as_ref());
     let context = context.ok_or_else(|| NoCredential::MissingContext(shown(name)))?;
-    // Who writes the Secret chooses the current context. The author of the ClusterProfile must not
-    // send the credential of another cluster to their own.
-    if current != Some(name) && !is_of_server(&config, &context.cluster, server) {
+    // The author of the ClusterProfile must not send the credential of another cluster to their own.
+    // Who writes the Secret may give one cluster another address, such as that of a tunnel.
+    let is_only =
+        config.contexts.iter().filter_map(|named| named.context.as_ref()).all(|c| c.cluster == context.cluster);
+    let cluster = config.clusters.iter().find(|cluster| cluster.name == context.cluster);
+    if !is_only && !cluster.and_then(|named| named.cluster.as_ref()).is_some_and(is_of_profile) {
         return Err(NoCredential::OtherCluster(shown(name)));
     }
     let name = context.user.as_deref().unwrap_or_default();
     let user = config.auth_infos.iter().find(|user| user.name == name).and_then(|named| named.auth_info.as_ref());
     of_user(user.ok_or_else(|| NoCredential::MissingUser(shown(name)))?)
-}
-
-/// Whether the cluster called `name` in `config` has `server`.
-fn is_of_server(config: &Kubeconfig, name: &str, server: &Uri) -> bool {
-    let cluster = config.clusters.iter().find(|cluster| cluster.name == name).and_then(|named| named.cluster.as_ref());
-    let url = cluster.and_then(|cluster| cluster.server.as_deref());
-    url.and_then(|url| address::server(url, true).ok()).is_some_and(|own| address::is_same(&own, server))
 }
 
 /// The beginning of a name in a kubeconfig.
@@ -291,9 +294,9 @@ mod tests {
     /// A token, and a certificate with its key.
     type Found = (Option<String>, Option<(String, String)>);
 
-    /// Of the ClusterProfile.
-    fn server() -> Uri {
-        "https://own:6443".parse().unwrap()
+    /// Whether it is the cluster of the ClusterProfile.
+    fn is_own(cluster: &Cluster) -> bool {
+        cluster.server.as_deref() == Some("https://own:6443")
     }
 
     /// What is found in a kubeconfig with this user.
@@ -303,7 +306,7 @@ mod tests {
             "users": [{"name": "u", "user": user}]});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let content = SecretContent::Kubeconfig { context: None };
-        let (token, identity) = credential(&content, &server(), config.to_string().into_bytes())?;
+        let (token, identity) = credential(&content, is_own, config.to_string().into_bytes())?;
         let shown = |secret: &SecretString| secret.expose_secret().to_owned();
         Ok((token.as_ref().map(shown), identity.map(|(certificate, key)| (certificate, shown(&key)))))
     }
@@ -335,7 +338,7 @@ mod tests {
         }
         let content = SecretContent::Kubeconfig { context: None };
         for bytes in [b"s3cret: [".to_vec(), b"- s3cret".to_vec(), vec![0xff]] {
-            let refused = credential(&content, &server(), bytes).unwrap_err().to_string();
+            let refused = credential(&content, |_| false, bytes).unwrap_err().to_string();
             assert!(!refused.contains("s3cret"), "{refused}");
         }
     }
@@ -345,22 +348,36 @@ mod tests {
         let context = |name: &str, cluster: &str, user: &str| json!({"name": name, "context": {"cluster": cluster, "user": user}});
         let cluster = |name: &str, server: &str| json!({"name": name, "cluster": {"server": server}});
         let user = |name: &str| json!({"name": name, "user": {"token": name}});
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "tunnel",
-            "clusters": [cluster("own", "https://OWN:6443/"), cluster("other", "https://other:6443"), cluster("odd", "own:6443")],
-            "contexts": [context("tunnel", "other", "t"), context("second", "own", "s"), context("prod", "other", "p"),
-                context("odd", "odd", "p"), context("lost", "none", "p")],
-            "users": [user("t"), user("s"), user("p")]});
-        let found = |context: Option<&str>| {
-            let content = SecretContent::Kubeconfig { context: context.map(str::to_owned) };
-            let (token, _) = credential(&content, &server(), config.to_string().into_bytes())?;
+        let found = |clusters: &[&str], current: &str, chosen: Option<&str>| {
+            let contexts: Vec<_> = clusters
+                .iter()
+                .enumerate()
+                .map(|(i, cluster)| context(&format!("c{i}"), cluster, &format!("u{i}")))
+                .collect();
+            let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": current, "contexts": contexts,
+                "clusters": [cluster("own", "https://own:6443"), cluster("other", "https://other:6443")],
+                "users": [user("u0"), user("u1")]});
+            let content = SecretContent::Kubeconfig { context: chosen.map(str::to_owned) };
+            let (token, _) = credential(&content, is_own, config.to_string().into_bytes())?;
             Ok::<_, NoCredential>(token.unwrap().expose_secret().to_owned())
         };
-        // The author of the Secret may name another address of the same cluster.
-        for (context, token) in [(None, "t"), (Some("tunnel"), "t"), (Some("second"), "s")] {
-            assert_eq!(found(context), Ok(token.to_owned()), "{context:?}");
+        let other = |name: &str| Err(NoCredential::OtherCluster(name.to_owned()));
+        // Of several clusters, only that of the profile, also if it is not named: its author may
+        // remove the context from the profile.
+        for (current, chosen, expected) in [
+            ("c0", None, Ok("u0".to_owned())),
+            ("c1", Some("c0"), Ok("u0".to_owned())),
+            ("c1", None, other("c1")),
+            ("c0", Some("c1"), other("c1")),
+            ("c1", Some("c1"), other("c1")),
+        ] {
+            assert_eq!(found(&["own", "other"], current, chosen), expected, "{current} {chosen:?}");
         }
-        for other in ["prod", "odd", "lost"] {
-            assert_eq!(found(Some(other)), Err(NoCredential::OtherCluster(other.to_owned())));
+        assert_eq!(found(&["own", "none"], "c1", None), other("c1"));
+        // Of one cluster, its author may have another address, such as that of a tunnel.
+        for clusters in [&["other"][..], &["other", "other"]] {
+            assert_eq!(found(clusters, "c0", None), Ok("u0".to_owned()), "{clusters:?}");
         }
+        assert_eq!(found(&["other", "other"], "c0", Some("c1")), Ok("u1".to_owned()));
     }
 }

@@ -66,6 +66,7 @@ mod named_secrets;
 pub mod profile;
 pub mod profiles;
 pub mod provider;
+mod same_cluster;
 pub mod secret;
 mod tls;
 pub mod transport;

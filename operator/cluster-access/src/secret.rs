@@ -21,6 +21,7 @@ use super::error::{AccessError, Reason};
 use super::exec::Credential;
 use super::named_secrets::named_secrets;
 use super::profile::{Access, Plugin};
+use super::same_cluster;
 
 /// Time after which a request to the spoke makes the program read the Secret again, so that a
 /// binding that is removed takes effect.
@@ -99,7 +100,7 @@ impl SecretReader {
         })?;
         let value = secret.data.unwrap_or_default().remove(key).filter(|value| !value.0.is_empty());
         let value = value.ok_or_else(|| failed(&format!("has no key \"{key}\"")))?;
-        let parts = builtin::credential(&source.content, &access.server, value.0);
+        let parts = builtin::credential(&source.content, |cluster| same_cluster::is_cluster(access, cluster), value.0);
         let (token, identity) = parts.map_err(|why| failed(&format!("{why} (key \"{key}\")")))?;
         Ok((Credential { token, identity, expires: expires() }, remedy))
     }

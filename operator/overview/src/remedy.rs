@@ -80,7 +80,7 @@ const REMEDIES: &[Remedy] = &[
         RESOLVED,
         "CredentialNotBound",
         &[],
-        "Check that the server in the message is the cluster of the Secret, and bind the Secret as the message says, and as in [Which ClusterProfile gets which credential](multicluster.md#which-clusterprofile-gets-which-credential). Bind a Secret without a binding: `kubectl annotate secret SECRET --namespace knative-operator operator.knative.dev/cluster-profile={profileNamespace}/{profile}`",
+        "Create the Secret, in the namespace and with the key that the message has, if it is missing. Check that the server in the message is the cluster of the Secret, and bind the Secret as the message says, and as in [Which ClusterProfile gets which credential](multicluster.md#which-clusterprofile-gets-which-credential). Bind a Secret without a binding: `kubectl annotate secret SECRET --namespace knative-operator operator.knative.dev/cluster-profile={profileNamespace}/{profile}`",
     ),
     permanent(
         RESOLVED,

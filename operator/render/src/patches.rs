@@ -16,7 +16,8 @@ use knative_operator_objects::{CompactObject, ObjectId};
 /// Maximum size by which the patches of a spec may make its objects larger together, in bytes.
 const MAX_GROWTH: usize = 16 << 20;
 
-/// Maximum size of the objects that the patches of a spec change, all changes together, in bytes.
+/// Maximum size of the objects that the patches of a spec change, and of what they copy within them,
+/// all changes together, in bytes.
 const MAX_WORK: usize = 64 << 20;
 
 /// Objects after all patches.
@@ -38,10 +39,7 @@ pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObj
         let position = find(&patched.objects, &patch.target, &deleted).map_err(failed)?;
         let document = Document::parse(patch, cx.resource.component()).map_err(failed)?;
         work = work.saturating_add(patched.objects[position].text().len());
-        if work > MAX_WORK {
-            let why = "the spec has too many patches of large objects; merge those of one object".to_owned();
-            return Err(failed(PatchError::content(why)));
-        }
+        check_work(work).map_err(failed)?;
         let object = patched.objects[position].parse();
         let mut change = |mut object: Value| {
             let content = |reason| failed(PatchError::content(reason));
@@ -62,7 +60,9 @@ pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObj
             patched.objects[position] = new;
             Ok(())
         };
-        match document.apply(object).map_err(failed)? {
+        let patched_object = document.apply(object, &mut work).map_err(failed)?;
+        check_work(work).map_err(failed)?;
+        match patched_object {
             Patched::Changed(object) => change(object)?,
             Patched::Replaced(object) => {
                 let id = ObjectId::of(&object);
@@ -73,6 +73,11 @@ pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObj
         }
     }
     Ok(patched)
+}
+
+fn check_work(work: usize) -> Result<(), PatchError> {
+    let why = "the spec has too many patches of large objects; merge those of one object, and copy less";
+    if work > MAX_WORK { Err(PatchError::content(why.to_owned())) } else { Ok(()) }
 }
 
 /// Position of the only object that matches `target`.

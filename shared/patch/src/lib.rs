@@ -164,17 +164,18 @@ impl Document {
         Ok(())
     }
 
-    /// Applies the patch to `object`.
+    /// Applies the patch to `object`. Adds the number of bytes that it copies or moves within the
+    /// object to `copied`.
     ///
     /// # Errors
     ///
     /// If an operation fails, the object gets too large, or its identity changes.
-    pub fn apply(self, object: Value) -> Result<Patched, PatchError> {
+    pub fn apply(self, object: Value, copied: &mut usize) -> Result<Patched, PatchError> {
         let identity = IDENTITY.map(|path| object.pointer(path).cloned());
         let patched = match self {
             Self::Delete => return Ok(Patched::Deleted),
             Self::Replace(content) => Patched::Replaced(replace(content, &identity)),
-            Self::Json(operations) => Patched::Changed(operations::apply(object, &operations)?),
+            Self::Json(operations) => Patched::Changed(operations::apply(object, &operations, copied)?),
             Self::Merge(content) => {
                 let mut object = object;
                 json_patch::merge(&mut object, &strategic::without_nulls_in_lists(Value::Object(content)));

@@ -42,12 +42,12 @@ pub fn check(operations: &Patch) -> Result<(), ContentError> {
     Ok(())
 }
 
-/// Applies `operations` to `object`.
+/// Applies `operations` to `object`. Adds the number of bytes that they copy or move to `copied`.
 ///
 /// # Errors
 ///
 /// The operation that fails, or the limit that is exceeded.
-pub fn apply(mut object: Value, operations: &Patch) -> Result<Value, ContentError> {
+pub fn apply(mut object: Value, operations: &Patch, copied: &mut usize) -> Result<Value, ContentError> {
     let mut left = MAX_COPIED;
     for (index, operation) in operations.0.iter().enumerate() {
         let from = match operation {
@@ -65,6 +65,7 @@ pub fn apply(mut object: Value, operations: &Patch) -> Result<Value, ContentErro
             ContentError::Operation(error)
         })?;
     }
+    *copied = copied.saturating_add(MAX_COPIED - left);
     Ok(object)
 }
 

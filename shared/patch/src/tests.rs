@@ -19,7 +19,19 @@ pub fn patch(object: &Value, type_: PatchType, content: &str) -> ResourcePatch {
 }
 
 pub fn apply(object: &Value, type_: PatchType, content: &str) -> Result<Patched, PatchError> {
-    Document::parse(&patch(object, type_, content), Component::Serving)?.apply(object.clone())
+    Document::parse(&patch(object, type_, content), Component::Serving)?.apply(object.clone(), &mut 0)
+}
+
+#[test]
+fn what_patches_copy_is_counted() {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}, "data": {"a": "x".repeat(1000)}});
+    let operations = r#"[{"op": "copy", "from": "/data/a", "path": "/data/b"}, {"op": "remove", "path": "/data/b"}]"#;
+    let mut copied = 0;
+    for times in 1..=3 {
+        let document = Document::parse(&patch(&object, PatchType::Json, operations), Component::Serving).unwrap();
+        document.apply(object.clone(), &mut copied).unwrap();
+        assert!(copied >= times * 1000 && copied < times * 1100, "{copied}");
+    }
 }
 
 /// The object after a patch that changes or replaces it, or the reason of the error.

@@ -58,7 +58,7 @@ pub use patches::violation as patch_violation;
 pub use protected::{is_protected, validate_deletion};
 pub use rule::{Example, Rule, Severity, Violation};
 pub use target::ONE as ONE_TARGET;
-pub use validate::{ANNOTATIONS, validate, validate_change};
+pub use validate::{ANNOTATIONS, remove_existing, validate, validate_change};
 
 #[cfg(test)]
 mod tests;
