@@ -82,7 +82,7 @@ fn validate_unreadable(
     let is_same = |name: &str| new["metadata"]["annotations"][name] == old["metadata"]["annotations"][name];
     let is_protection = rules::ANNOTATIONS.iter().all(|name| *name == PROTECTED || is_same(name));
     let Some(known) = rules::parse_partially(component, new) else {
-        // Whoever wants to delete it takes the protection off first.
+        // It comes off before a deletion.
         return if is_protection { Vec::new() } else { vec![violation] };
     };
     if known.is_terminating() {
