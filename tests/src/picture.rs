@@ -71,8 +71,8 @@ fn svg(prompt: &str, text: &str) -> String {
     picture + "</svg>\n"
 }
 
-/// `line` in parts that fit the terminal, broken at spaces, each in its place of a tree. A line with
-/// colors fits already.
+/// `line` in parts that fit the terminal, broken at spaces, each in its place of a tree. A line
+/// with colors fits already.
 fn wrapped(line: &str) -> Vec<String> {
     if line.contains('\x1b') || line.chars().count() <= COLUMNS {
         return vec![line.to_owned()];
