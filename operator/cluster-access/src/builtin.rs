@@ -186,7 +186,7 @@ fn in_kubeconfig(
     let name = name.ok_or(NoCredential::NoContext)?;
     let context = config.contexts.iter().find(|context| context.name == name).and_then(|named| named.context.as_ref());
     let context = context.ok_or_else(|| NoCredential::MissingContext(shown(name)))?;
-    // The author of the ClusterProfile must not send the credential of another cluster to their own.
+    // The author of the ClusterProfile must not send another cluster's credential to their own.
     // Who writes the Secret may give one cluster another address, such as that of a tunnel.
     let is_only =
         config.contexts.iter().filter_map(|named| named.context.as_ref()).all(|c| c.cluster == context.cluster);

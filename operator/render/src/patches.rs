@@ -16,8 +16,8 @@ use knative_operator_objects::{CompactObject, ObjectId};
 /// Maximum size by which the patches of a spec may make its objects larger together, in bytes.
 const MAX_GROWTH: usize = 16 << 20;
 
-/// Maximum size of the objects that the patches of a spec change, and of what they copy within them,
-/// all changes together, in bytes.
+/// Maximum size of the objects that the patches of a spec change, and of what they copy within
+/// them, all changes together, in bytes.
 const MAX_WORK: usize = 64 << 20;
 
 /// Objects after all patches.
