@@ -153,7 +153,7 @@ fn check_server(
             "is bound to a server by the annotation {annotation}, so its certificate must be verified; remove insecure-skip-tls-verify from the ClusterProfile"
         )));
     }
-    if access.server_name.as_deref().is_some_and(|name| Some(name) != server.host()) {
+    if access.has_other_name() {
         return Err(NotBound(format!(
             "is bound to a server by the annotation {annotation}, so its certificate must be for that host; remove tls-server-name from the ClusterProfile"
         )));

@@ -51,6 +51,11 @@ impl Access {
     pub fn is_unencrypted(&self) -> bool {
         self.server.scheme_str() == Some("http")
     }
+
+    /// Whether the certificate of the server is verified for another name than the host of its URL.
+    pub fn has_other_name(&self) -> bool {
+        self.server_name.as_deref().is_some_and(|name| Some(name) != self.server.host())
+    }
 }
 
 /// Who else can get the credential that is sent to the cluster of `reference`.

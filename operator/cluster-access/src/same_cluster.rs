@@ -12,12 +12,11 @@ use super::profile::Access;
 pub fn is_cluster(access: &Access, cluster: &Cluster) -> bool {
     let url = cluster.server.as_deref().and_then(|url| address::server(url, true).ok());
     let is_same = url.is_some_and(|own| address::is_same(&own, &access.server));
-    let has_own_name = access.server_name.as_deref().is_none_or(|name| Some(name) == access.server.host());
     // The owner of a proxy could answer with a certificate of an authority of the ClusterProfile.
     let authority = cluster.certificate_authority_data.as_deref().and_then(|data| BASE64_STANDARD.decode(data).ok());
     let is_own = |given: &[u8]| authority.as_deref().is_some_and(|own| own.trim_ascii() == given.trim_ascii());
     let is_proxy_harmless = access.proxy.is_none() || access.authority.as_deref().is_some_and(is_own);
-    is_same && !access.insecure && has_own_name && is_proxy_harmless
+    is_same && !access.insecure && !access.has_other_name() && is_proxy_harmless
 }
 
 #[cfg(test)]
