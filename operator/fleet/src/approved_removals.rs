@@ -98,7 +98,7 @@ fn removal_that_keeps_installations_allows_to_uninstall_none() {
     case.set(1, |_| left(half, at(1)));
     let name = case.name();
     let decision = case.decide(name.as_deref());
-    assert_eq!((decision.remove, decision.record.orphans), (BTreeSet::from([cluster(0)]), true));
+    assert_eq!((decision.remove, decision.record.orphans), (BTreeSet::from([cluster(0)]), Some(true)));
     case.leaving.retain(|one, _| *one == cluster(1));
     (case.now, case.staying) = (at(2), 9);
     case.set(1, |_| left(half, at(2)));
@@ -108,8 +108,11 @@ fn removal_that_keeps_installations_allows_to_uninstall_none() {
         assert_eq!((decision.remove.len(), decision.blocked.is_none()), (expected, expected == 1), "{policy:?}");
     }
     // What was allowed to uninstall is allowed afterwards.
-    let record = RemovalStatus { orphans: false, ..decision.record };
+    let record = RemovalStatus { orphans: Some(false), ..decision.record };
     assert_eq!(of_policy(of_policy(record.clone(), RemovalPolicy::Orphan), RemovalPolicy::Delete), record);
+    // By a record of 0.2.0, nobody knows.
+    let unknown = of_policy(RemovalStatus { orphans: None, ..record }, RemovalPolicy::Delete);
+    assert_eq!((unknown.allowed_until, unknown.approved, unknown.recent.len()), (None, Vec::new(), 1));
 }
 
 #[test]

@@ -196,9 +196,10 @@ fn next(record: &RemovalStatus) -> Option<Timestamp> {
 }
 
 /// What of `record` counts for removals by `policy`: those that were allowed to keep installations
-/// are not allowed to uninstall them.
+/// are not allowed to uninstall them. A record of an operator that didn't record which they were
+/// allows neither to uninstall.
 pub fn of_policy(record: RemovalStatus, policy: RemovalPolicy) -> RemovalStatus {
-    if record.orphans && policy == RemovalPolicy::Delete {
+    if record.orphans != Some(false) && policy == RemovalPolicy::Delete {
         return RemovalStatus { recent: record.recent, ..RemovalStatus::default() };
     }
     record
@@ -306,7 +307,7 @@ impl RemovalInput<'_> {
             let after = self.record.allowed_until.clone();
             approved.extend(approved_until.map(|until| ApprovedRemoval { after, until: until.to_string() }));
             approved.drain(..approved.len().saturating_sub(MAX_APPROVED));
-            let orphans = self.policy == RemovalPolicy::Orphan;
+            let orphans = Some(self.policy == RemovalPolicy::Orphan);
             decision.record = RemovalStatus { allowed_until: until, approved, orphans, recent };
             decision.wake = decision.wake.into_iter().chain([budget::STEP]).min();
         }

@@ -120,7 +120,7 @@ impl Archive {
             source: std::io::Error::other(error_text(&error)),
         })?;
         let Some(map) = found else { return Ok(None) };
-        match compute(|| files(&map, version)).await {
+        match compute(&self.0.namespace, || files(&map, version)).await {
             Ok(files) => {
                 let bundle = Arc::new(Bundle::in_memory(path, files));
                 // Drop releases that nobody uses any more.

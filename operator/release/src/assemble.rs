@@ -69,13 +69,14 @@ impl Library {
     /// Assembles the release that `resource` asks for, in `version`.
     pub async fn release(&self, resource: &Knative, version: &Version) -> Result<Release, ReleaseError> {
         let CommonSpec { manifests, additional_manifests, .. } = resource.common();
+        let namespace = resource.namespace();
         let mut release = Release::default();
         // All parts are from the same bundle: the one that the version was installed from.
         let archived = if manifests.is_empty() { self.archived(resource.component(), version).await? } else { None };
         let bundle = archived.as_deref().unwrap_or(&self.bundle);
         if manifests.is_empty() {
             let directory = bundle.release(resource.component(), version);
-            let parsed = objects(bundle, &directory).await.map_err(|error| match error {
+            let parsed = objects(namespace, bundle, &directory).await.map_err(|error| match error {
                 ReleaseError::Directory { .. } => self.lacking(resource, version).unwrap_or(error),
                 other => other,
             })?;
@@ -83,13 +84,13 @@ impl Library {
             release.manifests.push(directory.display().to_string());
             release.advice = archived.as_ref().map(|archived| self.advice(resource, version, archived));
         } else {
-            self.add_sources(&mut release, "spec.manifests", manifests, version).await?;
+            self.add_sources(&mut release, namespace, "spec.manifests", manifests, version).await?;
         }
         let mut names = Vec::new();
         for (field, directory) in optional(bundle, resource, version) {
             let missing =
                 || format!("the release bundle has no {} for version {}", directory.display(), version.minor());
-            match objects(bundle, &directory).await {
+            match objects(namespace, bundle, &directory).await {
                 Ok(found) => {
                     release.parts.push(found);
                     names.push(directory.display().to_string());
@@ -104,10 +105,11 @@ impl Library {
             }
         }
         if let Some(directory) = guard::directory(bundle, resource, version)? {
-            release.parts.push(objects(bundle, &directory).await?);
+            release.parts.push(objects(namespace, bundle, &directory).await?);
         }
         if !additional_manifests.is_empty() {
-            self.add_sources(&mut release, "spec.additionalManifests", additional_manifests, version).await?;
+            let field = "spec.additionalManifests";
+            self.add_sources(&mut release, namespace, field, additional_manifests, version).await?;
         }
         if !names.is_empty() {
             release.manifests.push(names.join(","));
@@ -165,6 +167,7 @@ impl Library {
     async fn add_sources(
         &self,
         release: &mut Release,
+        namespace: &str,
         field: &str,
         given: &[ManifestSource],
         version: &Version,
@@ -176,10 +179,12 @@ impl Library {
             for source in source::sources(manifest, version).map_err(|e| invalid(e.to_string()))? {
                 let failed = |why: String| invalid(format!("{source}: {why}"));
                 let found = match &source {
-                    Source::Url(url) => self.downloads.objects(url).await.map_err(|e| failed(e.to_string()))?,
+                    Source::Url(url) => {
+                        self.downloads.objects(namespace, url).await.map_err(|e| failed(e.to_string()))?
+                    }
                     Source::Bundled(path) => {
                         let path = source::within(self.bundle.root(), path).map_err(|e| invalid(e.to_string()))?;
-                        objects(&self.bundle, &path).await.map_err(|e| invalid(e.to_string()))?
+                        objects(namespace, &self.bundle, &path).await.map_err(|e| invalid(e.to_string()))?
                     }
                 };
                 if found.is_empty() {
@@ -199,11 +204,12 @@ impl Library {
     }
 }
 
-async fn objects(bundle: &Bundle, path: &Path) -> Result<Objects, ReleaseError> {
+/// The objects in `path`, for a resource in `namespace`.
+async fn objects(namespace: &str, bundle: &Bundle, path: &Path) -> Result<Objects, ReleaseError> {
     match bundle.parsed(path) {
         Some(objects) => Ok(objects),
         // Parsing takes tens of milliseconds, once per directory.
-        None => compute(|| bundle.objects(path)).await,
+        None => compute(namespace, || bundle.objects(path)).await,
     }
 }
 

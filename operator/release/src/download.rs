@@ -121,13 +121,14 @@ impl Downloads {
         Ok(Self { client: builder.build().map_err(DownloadsError)?, hosts, timeout, current, cached: Mutex::default() })
     }
 
-    /// The objects at `url`. If revalidation fails, the cached objects are used.
-    pub async fn objects(&self, url: &Url) -> Result<Objects, DownloadError> {
+    /// The objects at `url`, for a resource in `namespace` of the hub. If revalidation fails, the
+    /// cached objects are used.
+    pub async fn objects(&self, namespace: &str, url: &Url) -> Result<Objects, DownloadError> {
         let known = self.lock().get(url).cloned();
         if let Some(cached) = known.as_ref().filter(|k| k.asked.elapsed() < self.current) {
             return Ok(Arc::clone(&cached.objects));
         }
-        let fetched = tokio::time::timeout(self.timeout, self.fetch_with_retries(url, known.as_ref())).await;
+        let fetched = tokio::time::timeout(self.timeout, self.fetch_with_retries(namespace, url, known.as_ref())).await;
         match (fetched.unwrap_or(Err(DownloadError::TooSlow(self.timeout))), known) {
             (Ok(cached), _) => {
                 let objects = Arc::clone(&cached.objects);
@@ -157,19 +158,25 @@ impl Downloads {
 
     async fn fetch_with_retries(
         &self,
+        namespace: &str,
         url: &Url,
         known: Option<&CachedManifest>,
     ) -> Result<CachedManifest, DownloadError> {
         let mut delays = RETRY_DELAYS.into_iter();
         loop {
-            match (self.fetch(url, known).await, delays.next()) {
+            match (self.fetch(namespace, url, known).await, delays.next()) {
                 (Err(error), Some(delay)) if error.is_transient() => tokio::time::sleep(delay).await,
                 (outcome, _) => return outcome,
             }
         }
     }
 
-    async fn fetch(&self, url: &Url, known: Option<&CachedManifest>) -> Result<CachedManifest, DownloadError> {
+    async fn fetch(
+        &self,
+        namespace: &str,
+        url: &Url,
+        known: Option<&CachedManifest>,
+    ) -> Result<CachedManifest, DownloadError> {
         self.hosts.check(url)?;
         let headers = known.map(|k| k.validators.clone()).unwrap_or_default();
         let response = self.client.get(url.clone()).headers(headers).send().await.map_err(failed)?;
@@ -185,7 +192,7 @@ impl Downloads {
         let same = self.lock().values().find(|k| k.digest == digest).map(|k| Arc::clone(&k.objects));
         let objects = match same {
             Some(objects) => objects,
-            None => Arc::new(compute(|| parse_objects(&body)).await?),
+            None => Arc::new(compute(namespace, || parse_objects(&body)).await?),
         };
         Ok(CachedManifest { digest, size: body.len(), objects, validators, asked })
     }

@@ -33,7 +33,7 @@ pub async fn warn_of_ignored_overrides(
             cx.events.warning(resource, "IngressUnused", unused.to_string());
         }
         let unmatched = || knative_operator_render::names(release.objects()).unmatched(resource);
-        let unmatched = compute(unmatched).await;
+        let unmatched = compute(resource.namespace(), unmatched).await;
         let ignored = release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string));
         for warning in ignored_notes(ignored) {
             cx.events.warning(resource, "OverrideIgnored", warning);

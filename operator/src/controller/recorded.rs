@@ -126,7 +126,7 @@ async fn is_labeled(cx: &Context, resource: &Knative, version: &Version) -> bool
     if !directory.is_dir() {
         return true;
     }
-    let objects = compute(|| cx.library.bundle.objects(&directory)).await;
+    let objects = compute(resource.namespace(), || cx.library.bundle.objects(&directory)).await;
     objects.is_ok_and(|objects| shown_version::of_release(objects.iter()).contains(version))
 }
 

@@ -51,7 +51,7 @@ impl RenderCache {
         }
         // A spec with many patches takes long.
         let render = || knative_operator_render::objects(resource, version, release.objects(), settings);
-        let rendered = Arc::new(compute(render).await?);
+        let rendered = Arc::new(compute(resource.namespace(), render).await?);
         *known = Some((release.clone(), Arc::downgrade(&rendered)));
         Ok(rendered)
     }

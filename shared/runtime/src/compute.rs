@@ -1,34 +1,58 @@
 //! Work that takes the processor for long, such as rendering and parsing. Another thread takes the
 //! tasks of the worker over, such as the renewal of Leases. Few works run at the same time: more
-//! would take processor time from those tasks, and memory, and would not end sooner.
+//! would take processor time from those tasks, and memory, and would not end sooner. Namespaces
+//! take turns, so that nobody keeps others waiting with many resources.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
-/// Number of works at the same time, which is that of the operator's worker threads.
+/// Number of works at the same time, which is that of the operator's worker threads. As many of a
+/// namespace are in the queue with those of others.
 const MOST: usize = 2;
 static PLACES: Places = Places::new(MOST);
 
-/// Does `work` when fewer than two others are in progress, in the order of the calls.
+/// Does `work` for a resource in `namespace` of the hub when fewer than two others are in progress.
+/// Works of a namespace are in the order of the calls. One waits for at most two of each other
+/// namespace, and for those before it of its own.
 ///
 /// # Panics
 ///
 /// In a runtime with one thread only.
-pub async fn compute<T>(work: impl FnOnce() -> T) -> T {
-    PLACES.compute(work).await
+pub async fn compute<T>(namespace: &str, work: impl FnOnce() -> T) -> T {
+    PLACES.compute(namespace, work).await
 }
 
 /// Places for works.
-struct Places(Semaphore);
+struct Places {
+    all: Semaphore,
+    turns: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+}
 
 impl Places {
     const fn new(most: usize) -> Self {
-        Self(Semaphore::const_new(most))
+        Self { all: Semaphore::const_new(most), turns: Mutex::new(BTreeMap::new()) }
     }
 
-    async fn compute<T>(&self, work: impl FnOnce() -> T) -> T {
-        // The semaphore is never closed, so this only waits.
-        let _place = self.0.acquire().await;
+    async fn compute<T>(&self, namespace: &str, work: impl FnOnce() -> T) -> T {
+        let turns = self.turns(namespace);
+        // The semaphores are never closed, so this only waits.
+        let _turn = turns.acquire().await;
+        let _place = self.all.acquire().await;
         tokio::task::block_in_place(work)
+    }
+
+    /// Who of `namespace` is in the queue.
+    fn turns(&self, namespace: &str) -> Arc<Semaphore> {
+        let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turns) = all.get(namespace).and_then(Weak::upgrade) {
+            return turns;
+        }
+        all.retain(|_, turns| turns.strong_count() > 0);
+        let turns = Arc::new(Semaphore::new(MOST));
+        all.insert(namespace.to_owned(), Arc::downgrade(&turns));
+        turns
     }
 }
 
@@ -38,6 +62,8 @@ mod tests {
     use std::sync::mpsc;
     use std::task::{Context, Waker};
     use std::time::Duration;
+
+    use futures::future::{join, join_all};
 
     use super::*;
 
@@ -55,10 +81,10 @@ mod tests {
                 let _ = started.send(());
                 ended.recv()
             };
-            works.push((runtime.spawn(PLACES.compute(work)), end));
+            works.push((runtime.spawn(PLACES.compute("a", work)), end));
         }
         assert!((0..2).all(|_| starts.recv_timeout(LIMIT).is_ok()));
-        let mut third = pin!(PLACES.compute(|| 3));
+        let mut third = pin!(PLACES.compute("b", || 3));
         assert!(third.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let (done, is_done) = mpsc::channel();
         runtime.spawn(async move { done.send(()) });
@@ -68,5 +94,19 @@ mod tests {
             runtime.block_on(work).unwrap().unwrap();
         }
         assert_eq!(runtime.block_on(third), 3);
+    }
+
+    #[test]
+    fn namespace_with_many_works_keeps_no_other_waiting() {
+        let (places, done) = (Places::new(1), Mutex::new(Vec::new()));
+        let work = |namespace: &'static str| places.compute(namespace, || done.lock().unwrap().push(namespace));
+        let works = join_all(["a", "a", "a", "a", "a", "b", "c"].map(work));
+        let place = places.all.try_acquire().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        // All works are in the queue before the place is free.
+        runtime.block_on(join(works, async { drop(place) }));
+        assert_eq!(*done.lock().unwrap(), ["a", "a", "b", "c", "a", "a", "a"]);
+        drop(places.turns("d"));
+        assert_eq!(places.turns.lock().unwrap().len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::{Timestamp, Unit};
-use knative_operator_shared::text::cut;
+use knative_operator_shared::text::{cut, is_obeyed};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -55,11 +55,28 @@ where
             .chain(fields.iter().map(|(n, v)| (n.as_str(), v)))
             .chain([(tail.0, &tail.1)])
         {
-            write!(writer, "{separator}{}:{value}", Value::from(name))?;
+            write!(writer, "{separator}{}:", Value::from(name))?;
+            write_json(&mut writer, value)?;
             separator = ',';
         }
         writeln!(writer, "}}")
     }
+}
+
+/// Writes `value`, with escapes for characters in it that terminals obey: they need none in JSON.
+fn write_json(writer: &mut Writer<'_>, value: &Value) -> fmt::Result {
+    let json = value.to_string();
+    if !json.contains(is_obeyed) {
+        return writer.write_str(&json);
+    }
+    for c in json.chars() {
+        if is_obeyed(c) {
+            write!(writer, "\\u{:04x}", u32::from(c))?;
+        } else {
+            writer.write_char(c)?;
+        }
+    }
+    Ok(())
 }
 
 /// Records the fields of an event.
@@ -139,7 +156,7 @@ pub mod tests {
         tracing::subscriber::with_default(subscriber, || {
             let span = tracing::info_span!("reconcile", kind = "KnativeServing", name = "a", generation = 3);
             let inner = tracing::info_span!(parent: &span, "write", name = "b", object = "Service \"x\"\nforged");
-            inner.in_scope(|| tracing::warn!(why = %"line\nbreak", count = 2, "failed"));
+            inner.in_scope(|| tracing::warn!(why = %"line\nbreak\u{9b}2J\u{202e}", count = 2, "failed"));
             span.in_scope(|| tracing::info!(name = "own", "done"));
             let (long, list) = ("x".repeat(3000), vec![7; 3000]);
             let outer = tracing::info_span!("outer", of_span = long);
@@ -153,7 +170,8 @@ pub mod tests {
             (&lines[0]["kind"], &lines[0]["generation"], &lines[0]["count"]),
             (&"KnativeServing".into(), &3.into(), &2.into())
         );
-        assert_eq!((&lines[0]["name"], &lines[0]["why"]), (&"b".into(), &"line\nbreak".into()));
+        assert_eq!((&lines[0]["name"], &lines[0]["why"]), (&"b".into(), &"line\nbreak\u{9b}2J\u{202e}".into()));
+        assert!(text.contains(r#""line\nbreak\u009b2J\u202e""#), "{text}");
         assert_eq!((&lines[1]["name"], &lines[1]["level"]), (&"own".into(), &"INFO".into()));
         for field in ["of_span", "text", "shown", "list", "message"] {
             let text = lines[2][field].as_str().unwrap();

@@ -82,7 +82,7 @@ impl LogArgs {
 
 /// Writes `field` of a plain line: of the length that it has in JSON, and on one line.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
-    let text = show_controls(&cut(&format!("{value:?}"), MAX_FIELD)).replace('\n', "\\n");
+    let text = cut(&show_controls(&format!("{value:?}")).replace('\n', "\\n"), MAX_FIELD);
     match field.name() {
         "message" => write!(writer, "{text}"),
         name => write!(writer, "{name}={text}"),

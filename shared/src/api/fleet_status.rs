@@ -126,9 +126,9 @@ pub struct RemovalStatus {
     /// Approved removals of which clusters are left, at most 16. Such a cluster needs no other
     /// approval after an outage.
     pub approved: Vec<ApprovedRemoval>,
-    /// Whether that removal keeps the installations. Then it allows nothing by another
-    /// `spec.removal.policy`.
-    pub orphans: bool,
+    /// Whether that removal keeps the installations. Unless it is known that it doesn't, it allows
+    /// nothing by another `spec.removal.policy`.
+    pub orphans: Option<bool>,
     /// Removals of the last 24 hours in which the operator ran.
     pub recent: Vec<RecentRemoval>,
 }

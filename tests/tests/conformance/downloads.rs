@@ -174,7 +174,7 @@ fn cached_manifest_is_revalidated_and_used_on_failure() {
         let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::ZERO, HostPolicy::any()).unwrap();
         let (mut names, mut first) = (Vec::new(), None);
         for _ in 0..5 {
-            let objects = downloads.objects(&url).await.unwrap();
+            let objects = downloads.objects("n", &url).await.unwrap();
             names.push(objects[0].id().name.clone());
             // Unchanged, then the same content again, then missing: nothing is parsed again.
             if names.last().unwrap() == "config-tagged" {
@@ -189,8 +189,8 @@ fn cached_manifest_is_revalidated_and_used_on_failure() {
         // A recent download is not revalidated.
         let downloads =
             Downloads::with(client(), Duration::from_secs(5), Duration::from_secs(60), HostPolicy::any()).unwrap();
-        downloads.objects(&url).await.unwrap();
-        downloads.objects(&url).await.unwrap();
+        downloads.objects("n", &url).await.unwrap();
+        downloads.objects("n", &url).await.unwrap();
         assert_eq!(fixture.server.requests().len(), 6);
     });
 }

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
 mod access;
+mod alerts;
 mod crds;
 mod defects;
 mod differential;

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn removal_that_kept_installations_uninstalls_none() {
-    for (orphans, expected) in [(false, 1), (true, 0)] {
+    for (orphans, expected) in [(json!(false), 1), (json!(true), 0), (Value::Null, 0)] {
         let (hub, mut requests) = hub(Vec::from([fleet("prod")]), |_, _| None);
         let (cx, _) = context(&hub);
         cx.profiles.reset(Vec::from([profile("a", "prod"), profile("c", "test")]));
@@ -26,10 +26,11 @@ async fn removal_that_kept_installations_uninstalls_none() {
         }
         let (.., body) = published.unwrap();
         let removals = &body["status"]["removals"];
-        assert_eq!((deleted, &removals["orphans"]), (expected, &json!(false)), "{removals}");
-        assert_eq!(removals.get("allowedUntil") == Some(&Value::Null), orphans, "{removals}");
+        let kept = if expected == 1 { json!(false) } else { Value::Null };
+        assert_eq!((deleted, &removals["orphans"]), (expected, &kept), "{removals}");
+        assert_eq!(removals.get("allowedUntil") == Some(&Value::Null), expected == 0, "{removals}");
         let conditions = body["status"]["conditions"].as_array().unwrap();
         let blocked = conditions.iter().find(|condition| condition["type"] == "RemovalBlocked").unwrap();
-        assert_eq!(blocked["status"] == "True", orphans, "{blocked}");
+        assert_eq!(blocked["status"] == "True", expected == 0, "{blocked}");
     }
 }

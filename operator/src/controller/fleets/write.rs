@@ -259,7 +259,7 @@ mod tests {
         let of = |recent: Vec<RecentRemoval>| {
             let until = "2026-01-01T00:00:00Z".to_owned();
             let approved = recent.iter().map(|_| ApprovedRemoval { after: None, until: until.clone() }).collect();
-            let (orphans, allowed_until) = (!recent.is_empty(), Some(until).filter(|_| !recent.is_empty()));
+            let (orphans, allowed_until) = (Some(!recent.is_empty()), Some(until).filter(|_| !recent.is_empty()));
             let removals = RemovalStatus { allowed_until, approved, orphans, recent };
             KnativeFleetStatus { removals: Some(removals), ..KnativeFleetStatus::default() }
         };

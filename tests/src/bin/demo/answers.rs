@@ -65,8 +65,9 @@ pub async fn deleted(spoke: &Cluster) -> Result<()> {
     spoke.kubectl(&["delete", "ksvc", "--all", "-n", "default", "--timeout=60s"], "").await.map(drop)
 }
 
-/// Ends the Pods in `namespace` on `spoke` once they are being deleted. They would drain: activator
-/// and webhook for 45 s after their last request, but no Knative Service is left to get one.
+/// Ends the Pods in `namespace` on `spoke` as soon as they are being deleted. They would drain:
+/// activator and webhook for 45 s after their last request, but no Knative Service is left to get
+/// one.
 pub async fn ended(spoke: &Cluster, namespace: &str) -> Result<()> {
     let (pods, at_once) = (Api::<Pod>::namespaced(spoke.client(), namespace), DeleteParams::default().grace_period(1));
     loop {
@@ -74,13 +75,11 @@ pub async fn ended(spoke: &Cluster, namespace: &str) -> Result<()> {
         if left.is_empty() {
             return Ok(());
         }
-        // Before, their Deployments would replace them.
-        if left.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()) {
-            for pod in left {
-                match pods.delete(&pod.name_any(), &at_once).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    deleted => drop(deleted?),
-                }
+        // Deployments would replace the others.
+        for pod in left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            match pods.delete(&pod.name_any(), &at_once).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                deleted => drop(deleted?),
             }
         }
         tokio::time::sleep(INTERVAL).await;
