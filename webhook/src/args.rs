@@ -19,6 +19,7 @@ use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::tls_server::{self, ClientCa, ClientCaError};
 use knative_operator_runtime::{error_text, process, signal};
 use knative_operator_shared::label::WEBHOOK_FIELD_MANAGER;
+use kube::Client;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -145,83 +146,39 @@ impl Args {
     }
 
     async fn serve(self) -> Result<(), RunError> {
-        let Self {
-            log: _,
-            hub,
-            admin,
-            port,
-            namespace,
-            service,
-            secret,
-            validating_configuration,
-            mutating_configuration,
-            certificates,
-            authority_lifetime,
-            certificate_lifetime,
-            client_ca_file,
-            authorization,
-            local_installation,
-            operator_service_account,
-            drain_delay,
-        } = self;
-        if authority_lifetime < certificate_lifetime * 2 {
-            return Err(RunError::Lifetimes(authority_lifetime, certificate_lifetime));
+        if self.authority_lifetime < self.certificate_lifetime * 2 {
+            return Err(RunError::Lifetimes(self.authority_lifetime, self.certificate_lifetime));
         }
-        let clients = client_ca_file.map(ClientCa::read).transpose()?;
+        let clients = self.client_ca_file.clone().map(ClientCa::read).transpose()?;
         let clients = clients.map(|clients| Arc::new(clients) as Arc<dyn ClientCertVerifier>);
         let stop = signal::stop().map_err(RunError::Signal)?;
-        let client = hub.client(WEBHOOK_FIELD_MANAGER).await?;
+        let client = self.hub.client(WEBHOOK_FIELD_MANAGER).await?;
         let readiness =
             Readiness::waiting_for(&["a valid certificate whose authority is in the webhook configurations"]);
         let (metrics, registry) = Metrics::registered();
 
-        let address = SocketAddr::new(admin.bind_address, port);
+        let address = SocketAddr::new(self.admin.bind_address, self.port);
         let listener = TcpListener::bind(address).await.map_err(|e| RunError::Bind(address, e))?;
-        let names = [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
-        let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::DAY);
-        let source = match certificates {
-            Certificates::Own => CertificateSource::Own(Lifetimes {
-                authority: life(authority_lifetime),
-                leaf: life(certificate_lifetime),
-            }),
-            Certificates::Provided => CertificateSource::Provided,
-        };
-        let (own_namespace, configurations) =
-            (namespace.clone(), (validating_configuration.clone(), mutating_configuration.clone()));
+        let resolver = CertificateResolver::default();
+        let manager = CertificateManager::new(client.clone(), self.certificate_settings(), resolver.clone());
+        let certificates = manager.run(report_state(readiness.clone(), metrics.clone()));
         let watching = client.clone();
         let retreat = retreat_with_namespace(
             &watching,
             WEBHOOK_FIELD_MANAGER,
-            &own_namespace,
-            &configurations.0,
-            &configurations.1,
+            &self.namespace,
+            &self.validating_configuration,
+            &self.mutating_configuration,
         );
-        let settings = Settings {
-            namespace: namespace.clone(),
-            secret,
-            names: names.to_vec(),
-            validating: validating_configuration,
-            mutating: mutating_configuration,
-            deployment: service.clone(),
-            manager: WEBHOOK_FIELD_MANAGER,
-            source,
-        };
-        let resolver = CertificateResolver::default();
-        let manager = CertificateManager::new(client.clone(), settings, resolver.clone());
-        let certificates = manager.run(report_state(readiness.clone(), metrics.clone()));
         let facts = ClusterFacts::default();
-        // The garbage collector only removes owners that are gone, and the namespace controller
-        // what is in a namespace that somebody was permitted to delete.
-        let operator = format!("system:serviceaccount:{namespace}:{operator_service_account}");
-        let exempt = CONTROLLERS.map(str::to_owned).into_iter().chain([operator]).collect();
-        let authorizer = Authorizer::new(authorization, local_installation, exempt, client.clone(), metrics.clone());
+        let authorizer = self.authorizer(client.clone(), metrics.clone());
         let live = Live::new(client.clone());
-        let informers = informers::run(client.clone(), namespace, facts.clone());
+        let informers = informers::run(client.clone(), self.namespace.clone(), facts.clone());
 
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
         // Served until the end, to report that the webhook is not ready.
         let certificate = Arc::new(resolver.clone());
-        let admin = admin.serve(readiness.clone(), registry, certificate, client, None, drained.clone());
+        let admin = self.admin.serve(readiness.clone(), registry, certificate, client, None, drained.clone());
         tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "listening");
         let delayed = CancellationToken::new();
         let admission = tls_server::serve(
@@ -231,6 +188,7 @@ impl Args {
             routes::router(metrics, facts, authorizer, live, draining),
             delayed.clone(),
         );
+        let drain_delay = self.drain_delay;
         let drain = async {
             stop.cancelled().await;
             readiness.set("shutdown", false);
@@ -249,6 +207,36 @@ impl Args {
             () = informers => Ok(()),
             () = retreat => Ok(()),
         }
+    }
+
+    fn certificate_settings(&self) -> Settings {
+        let (service, namespace) = (&self.service, &self.namespace);
+        let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::DAY);
+        let source = match self.certificates {
+            Certificates::Own => CertificateSource::Own(Lifetimes {
+                authority: life(self.authority_lifetime),
+                leaf: life(self.certificate_lifetime),
+            }),
+            Certificates::Provided => CertificateSource::Provided,
+        };
+        Settings {
+            namespace: namespace.clone(),
+            secret: self.secret.clone(),
+            names: vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")],
+            validating: self.validating_configuration.clone(),
+            mutating: self.mutating_configuration.clone(),
+            deployment: service.clone(),
+            manager: WEBHOOK_FIELD_MANAGER,
+            source,
+        }
+    }
+
+    fn authorizer(&self, client: Client, metrics: Metrics) -> Authorizer {
+        // The garbage collector only removes owners that are gone, and the namespace controller
+        // what is in a namespace that somebody was permitted to delete.
+        let operator = format!("system:serviceaccount:{}:{}", self.namespace, self.operator_service_account);
+        let exempt = CONTROLLERS.map(str::to_owned).into_iter().chain([operator]).collect();
+        Authorizer::new(self.authorization, self.local_installation, exempt, client, metrics)
     }
 }
 

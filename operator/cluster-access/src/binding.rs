@@ -199,11 +199,9 @@ mod tests {
     use base64::prelude::BASE64_STANDARD;
     use serde_json::Value;
 
-    use super::super::builtin::SecretSource;
-    use super::super::profile::CredentialSource;
     use super::*;
+    use crate::same_cluster::tests::{OWN, access};
 
-    const OWN: &str = "https://prod.example:6443";
     const CLUSTER_PROFILE: &str = "example.com/cluster-profile";
     const SERVER: &str = "example.com/server";
     const SENT_TO: &str = "example.com/sent-to";
@@ -211,17 +209,6 @@ mod tests {
 
     fn reference(namespace: &str, name: &str) -> ClusterProfileReference {
         ClusterProfileReference { name: name.to_owned(), namespace: namespace.to_owned() }
-    }
-
-    fn access(server: &str) -> Access {
-        Access {
-            server: server.parse().unwrap(),
-            authority: Some(b"authority\n".to_vec()),
-            server_name: None,
-            insecure: false,
-            proxy: None,
-            source: CredentialSource::Secret(SecretSource::token("p", "prod")),
-        }
     }
 
     fn secret(annotations: &Value, authority: Option<&str>) -> Secret {

@@ -120,49 +120,8 @@ pub fn access(
     providers: &Providers,
     allows_http: bool,
 ) -> Result<Access, AccessError> {
-    let not_ready =
-        |why: String| AccessError::new(Reason::ClusterProfileNotReady, format!("ClusterProfile {reference} {why}"));
-    match profile.health() {
-        Some(healthy) if healthy.status == "True" => {}
-        Some(healthy) => {
-            let message = if healthy.message.is_empty() { String::new() } else { format!(": {}", healthy.message) };
-            let why = format!("has {HEALTHY}={}{message}; its cluster manager has to set it to True", healthy.status);
-            return Err(not_ready(why));
-        }
-        // Nobody vouches for the cluster, so the connection decides.
-        None if profile.has_access() => {}
-        None => {
-            return Err(not_ready(format!(
-                "has neither status.accessProviders nor the condition {HEALTHY}; its cluster manager has to publish them"
-            )));
-        }
-    }
-    if providers.providers.is_empty() {
-        return Err(AccessError::new(Reason::AccessProviderNotConfigured, "the provider file names no provider"));
-    }
-    let offered = offered_providers(profile);
-    if offered.is_empty() {
-        return Err(AccessError::new(
-            Reason::ClusterProfileUnavailable,
-            format!(
-                "ClusterProfile {reference} has no status.accessProviders; its cluster manager has to publish one \
-                 (v1alpha2 of ClusterProfile has no credentialProviders)"
-            ),
-        ));
-    }
-    let chosen = providers.providers.iter().find_map(|p| offered.get(p.name.as_str()).map(|o| (p, *o)));
-    let Some((provider, accessor)) = chosen else {
-        let (known, has) = (
-            providers.providers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
-            offered.keys().copied().collect::<Vec<_>>().join(", "),
-        );
-        return Err(AccessError::new(
-            Reason::ClusterProfileUnavailable,
-            format!(
-                "ClusterProfile {reference} offers the access providers {has}, and the provider file knows {known}; they need one in common"
-            ),
-        ));
-    };
+    check_health(reference, profile)?;
+    let (provider, accessor) = choose(reference, profile, providers)?;
     let invalid = |what: &str, why: &dyn Display| {
         AccessError::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"))
     };
@@ -209,6 +168,59 @@ pub fn access(
         insecure: cluster.insecure_skip_tls_verify,
         proxy,
         source,
+    })
+}
+
+/// Fails if the cluster of `profile` is not healthy, as its cluster manager says.
+fn check_health(reference: &ClusterProfileReference, profile: &ClusterProfile) -> Result<(), AccessError> {
+    let not_ready =
+        |why: String| AccessError::new(Reason::ClusterProfileNotReady, format!("ClusterProfile {reference} {why}"));
+    match profile.health() {
+        Some(healthy) if healthy.status == "True" => Ok(()),
+        Some(healthy) => {
+            let message = if healthy.message.is_empty() { String::new() } else { format!(": {}", healthy.message) };
+            let why = format!("has {HEALTHY}={}{message}; its cluster manager has to set it to True", healthy.status);
+            Err(not_ready(why))
+        }
+        // Nobody vouches for the cluster, so the connection decides.
+        None if profile.has_access() => Ok(()),
+        None => Err(not_ready(format!(
+            "has neither status.accessProviders nor the condition {HEALTHY}; its cluster manager has to publish them"
+        ))),
+    }
+}
+
+/// The first of `providers` that `profile` offers, and what the profile says about it.
+fn choose<'a>(
+    reference: &ClusterProfileReference,
+    profile: &'a ClusterProfile,
+    providers: &'a Providers,
+) -> Result<(&'a Provider, &'a AccessProvider), AccessError> {
+    if providers.providers.is_empty() {
+        return Err(AccessError::new(Reason::AccessProviderNotConfigured, "the provider file names no provider"));
+    }
+    let offered = offered_providers(profile);
+    if offered.is_empty() {
+        return Err(AccessError::new(
+            Reason::ClusterProfileUnavailable,
+            format!(
+                "ClusterProfile {reference} has no status.accessProviders; its cluster manager has to publish one \
+                 (v1alpha2 of ClusterProfile has no credentialProviders)"
+            ),
+        ));
+    }
+    let chosen = providers.providers.iter().find_map(|p| offered.get(p.name.as_str()).map(|o| (p, *o)));
+    chosen.ok_or_else(|| {
+        let (known, has) = (
+            providers.providers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
+            offered.keys().copied().collect::<Vec<_>>().join(", "),
+        );
+        AccessError::new(
+            Reason::ClusterProfileUnavailable,
+            format!(
+                "ClusterProfile {reference} offers the access providers {has}, and the provider file knows {known}; they need one in common"
+            ),
+        )
     })
 }
 

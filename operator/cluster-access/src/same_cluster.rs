@@ -20,14 +20,14 @@ pub fn is_cluster(access: &Access, cluster: &Cluster) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::builtin::SecretSource;
     use super::super::profile::CredentialSource;
     use super::*;
 
-    const OWN: &str = "https://prod.example:6443";
+    pub const OWN: &str = "https://prod.example:6443";
 
-    fn access(server: &str) -> Access {
+    pub fn access(server: &str) -> Access {
         Access {
             server: server.parse().unwrap(),
             authority: Some(b"authority\n".to_vec()),

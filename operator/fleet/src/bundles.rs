@@ -8,6 +8,7 @@ use knative_operator_shared::version::Version;
 use serde_json::json;
 
 use super::adversary::Action;
+use super::findings::pass;
 use super::member::Member;
 use super::model::World;
 use super::revision::RevisionData;
@@ -82,11 +83,6 @@ impl World {
         // Without a version, each cluster would decide for itself.
         PATCHES.into_iter().find(|(patch, _)| Some(*patch) == version).map_or(revision, |(_, of)| of)
     }
-}
-
-fn pass(world: &mut World, seconds: i64) {
-    world.tick(seconds);
-    world.settle();
 }
 
 /// The revision of a cluster.

@@ -14,16 +14,16 @@ use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
 use super::member::{Applied, HubFault};
-use super::template::Record;
+use super::template::ChildRecord;
 use super::versions;
 
 /// Length of the digest of the content that version 0.2.0 and earlier ones recorded.
 const EARLIER_CONTENT: usize = 16;
 
 /// What `resource` records about its rollout.
-pub fn record(resource: &Knative) -> Record {
+pub fn record(resource: &Knative) -> ChildRecord {
     let annotation = |name: &str| resource.annotation(name).map(str::to_owned);
-    Record {
+    ChildRecord {
         revision: annotation(FLEET_REVISION).unwrap_or_default(),
         previous: annotation(FLEET_PREVIOUS),
         stage: annotation(FLEET_STAGE),
@@ -57,7 +57,7 @@ pub fn skipped(revision: &str, since: i64) -> String {
 
 /// The state of `resource`; `manifest` is what was applied, if its revision is known.
 pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
-    let Record { revision, previous, stage, outcome, updated_at, version } = record(resource);
+    let ChildRecord { revision, previous, stage, outcome, updated_at, version } = record(resource);
     Applied {
         revision,
         previous,

@@ -3,14 +3,10 @@
 use knative_operator_shared::api::fleet::OnFailure;
 
 use super::adversary::Action;
+use super::findings::pass;
 use super::member::Applied;
 use super::model::World;
 use super::progress::Progress;
-
-fn pass(world: &mut World, seconds: i64) {
-    world.tick(seconds);
-    world.settle();
-}
 
 /// The clusters that have `revision`, apart from resources that are being deleted.
 fn have(world: &World, revision: &str) -> usize {

@@ -22,6 +22,18 @@ pub fn pass(world: &mut World, seconds: i64) {
     world.settle();
 }
 
+/// A cluster that was Ready in revision `a`, and is not in `d`. The fleet rolls back what fails.
+pub fn broken_by_update() -> World {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
+    world.settle();
+    pass(&mut world, 1);
+    world.act(&Action::Edit("d"));
+    world.settle();
+    world.act(&Action::Break(0, true));
+    world.settle();
+    world
+}
+
 #[test]
 fn soak_is_observed_although_recorded_times_are_in_the_future() {
     let mut world = World::new(&[(1, 0, 3600, false), (1, 0, 0, false)], &[0, 1], OnFailure::Pause);
@@ -158,13 +170,7 @@ fn cluster_that_was_not_ready_before_is_deferred() {
 
 #[test]
 fn pause_holds_a_rollback() {
-    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
-    world.settle();
-    pass(&mut world, 1);
-    world.act(&Action::Edit("d"));
-    world.settle();
-    world.act(&Action::Break(0, true));
-    world.settle();
+    let mut world = broken_by_update();
     world.act(&Action::Pause(true));
     pass(&mut world, DEADLINE);
     let revision = |world: &World| world.members[0].children[0].applied.as_ref().unwrap().revision.clone();
@@ -213,13 +219,7 @@ fn component_whose_deletion_hangs_fails_and_blocks_no_other() {
 
 #[test]
 fn deadline_has_a_wake_up_also_in_a_rollback() {
-    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
-    world.settle();
-    pass(&mut world, 1);
-    world.act(&Action::Edit("d"));
-    world.settle();
-    world.act(&Action::Break(0, true));
-    world.settle();
+    let mut world = broken_by_update();
     pass(&mut world, DEADLINE);
     assert_eq!(world.members[0].children[0].applied.as_ref().unwrap().revision, "a");
     assert_eq!(world.decide().wake, Some(SignedDuration::from_secs(DEADLINE)));

@@ -3,6 +3,7 @@
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
+use super::findings::{is_started, pass};
 use super::gates::{GATE_FAILED, Gates};
 use super::model::World;
 use super::outcome::Outcome;
@@ -25,17 +26,8 @@ fn unknown() -> Gates {
     Gates::Unknown("gates 0/1: answers can't be measured: forbidden".to_owned())
 }
 
-fn is_started(world: &World, cluster: usize) -> bool {
-    world.members[cluster].children[0].applied.is_some()
-}
-
 fn outcome(world: &World, cluster: usize) -> Option<Outcome> {
     world.members[cluster].children[0].applied.as_ref().and_then(|applied| applied.outcome.clone())
-}
-
-fn pass(world: &mut World, seconds: i64) {
-    world.tick(seconds);
-    world.settle();
 }
 
 #[test]

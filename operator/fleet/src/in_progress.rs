@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
     use crate::adversary::Action;
-    use crate::findings::{is_started, pass};
+    use crate::findings::{broken_by_update, is_started, pass};
     use crate::member::Change;
     use crate::model::World;
     use crate::progress::NOT_STORED;
@@ -247,13 +247,7 @@ mod tests {
 
     #[test]
     fn refused_record_of_a_return_is_reported() {
-        let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
-        world.settle();
-        pass(&mut world, 1);
-        world.act(&Action::Edit("d"));
-        world.settle();
-        world.act(&Action::Break(0, true));
-        world.settle();
+        let mut world = broken_by_update();
         // It fails, and again after its return.
         pass(&mut world, DEADLINE);
         world.tick(DEADLINE);

@@ -3,17 +3,13 @@
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
+use super::findings::pass;
 use super::model::World;
 use super::progress::Progress;
 use super::truth::DEADLINE;
 
 /// A canary that soaks for an hour, and a stage after it.
 const CANARY: [(usize, usize, i32, bool); 2] = [(1, 0, 3600, false), (1, 0, 0, false)];
-
-fn pass(world: &mut World, seconds: i64) {
-    world.tick(seconds);
-    world.settle();
-}
 
 /// The revision of the resource of a cluster.
 fn revision(world: &World, cluster: usize) -> &str {

@@ -5,20 +5,12 @@
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
+use super::findings::{broken_by_update, is_started, pass};
 use super::member::Refused;
 use super::model::World;
 use super::outcome::Outcome;
 use super::progress::Progress;
 use super::truth::DEADLINE;
-
-fn pass(world: &mut World, seconds: i64) {
-    world.tick(seconds);
-    world.settle();
-}
-
-fn is_started(world: &World, cluster: usize) -> bool {
-    world.members[cluster].children[0].applied.is_some()
-}
 
 /// Three clusters, two at the same time; the first one failed.
 fn failed() -> World {
@@ -178,13 +170,7 @@ fn refusal_of_the_hub_stops_the_stage_and_rolls_nothing_back() {
 
 #[test]
 fn rollback_that_fails_on_a_cluster_is_reported() {
-    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
-    world.settle();
-    pass(&mut world, 1);
-    world.act(&Action::Edit("d"));
-    world.settle();
-    world.act(&Action::Break(0, true));
-    world.settle();
+    let mut world = broken_by_update();
     pass(&mut world, DEADLINE);
     assert_eq!(world.members[0].children[0].applied.as_ref().unwrap().revision, "a");
     assert_eq!(world.decide().stages[0].failed, 0, "it is in progress");

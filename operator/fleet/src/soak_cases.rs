@@ -4,16 +4,12 @@
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
+use super::findings::pass;
 use super::gates::Gates;
 use super::model::World;
 use super::outcome::Outcome;
 use super::progress::Progress;
 use super::truth::DEADLINE;
-
-fn pass(world: &mut World, seconds: i64) {
-    world.tick(seconds);
-    world.settle();
-}
 
 fn has(world: &World, cluster: usize, revision: &str) -> bool {
     world.members[cluster].applied().any(|applied| applied.revision == revision)

@@ -62,7 +62,7 @@ pub fn content_with(content: u128, components: impl IntoIterator<Item = Componen
 
 /// What a child records about its rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct ChildRecord {
     /// Its revision.
     pub revision: String,
     /// The last revision before that was installed successfully.
@@ -84,7 +84,7 @@ pub fn manifest(
     cluster: &ClusterProfileReference,
     component: Component,
     template: &Template,
-    record: &Record,
+    record: &ChildRecord,
 ) -> Value {
     let mut spec = template.spec.clone();
     match &record.version {
@@ -156,7 +156,7 @@ mod tests {
     fn manifest_has_target_labels_and_record() {
         let template =
             Template { spec: json!({"version": "1.23"}).as_object().unwrap().clone(), ..Template::default() };
-        let record = Record {
+        let record = ChildRecord {
             revision: "prod-2".into(),
             previous: Some("prod-1".into()),
             stage: Some("canary".into()),

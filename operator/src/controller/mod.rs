@@ -8,9 +8,9 @@
 //!   namespace on it, [`selection`] selects the version, unless what is [`recorded`] on the cluster
 //!   is another one, [`install`] makes the cluster equal to the spec in five steps
 //!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`]
-//!   ([`deletion_error`]: why it can't; [`draining`]: how long that takes; [`finalizers`];
-//!   [`unlabeled`]: what shows less), or [`orphan`] leaves it, or the cluster is [`unreachable`],
-//!   or has [`moved`], where somebody may have a [`used_namespace`];
+//!   ([`uninstall`]: in steps; [`deletion_error`]: why it can't; [`draining`]: how long that takes;
+//!   [`finalizers`]; [`unlabeled`]: what shows less), or [`orphan`] leaves it, or the cluster is
+//!   [`unreachable`], or has [`moved`], where somebody may have a [`used_namespace`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
 //!   who may; [`go_inventory`] is that of the Go operator.
 //! - [`readiness`] describes what was found, [`causes`] asks Pods for more, [`conditions`] turns it
@@ -56,6 +56,7 @@ mod selection;
 mod state;
 pub mod status;
 pub mod supervisor;
+mod uninstall;
 mod unlabeled;
 mod unreachable;
 mod used_namespace;

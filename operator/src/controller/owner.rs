@@ -123,17 +123,7 @@ impl Ownership<'_> {
             let uid = self.cluster.uid.as_deref();
             let is_proven = matches!(step, Step::Proceed) && author::was_permitted(self.resource, uid);
             if matches!(step, Step::Create(_) | Step::Record(_) | Step::Proceed) && !has_finalizer && !is_proven {
-                if let Some(authors) = self.cx.authors.as_ref().filter(|_| !has_installed) {
-                    let objection = authors.objection(self.resource).await;
-                    if let Some(why) = objection.map_err(|e| Unclaimed::Failed(e.to_string()))? {
-                        return Err(Unclaimed::NotPermitted(why));
-                    }
-                }
-                state.permitted_on.clone_from(&self.cluster.uid);
-                // The finalizer comes with the first object, so that a resource without
-                // installation is deleted immediately.
-                let added = add_finalizer(self.cx, self.resource).await;
-                added.map_err(|e| Unclaimed::Failed(format!("cannot add the finalizer: {}", error_text(&e))))?;
+                self.permit(state, has_installed).await?;
                 has_finalizer = true;
             }
             match (step, &own) {
@@ -154,17 +144,7 @@ impl Ownership<'_> {
                     return Ok(Claimed { owned, is_created });
                 }
                 (Step::Create(owner), _) => {
-                    if self.store.is_remote() {
-                        if self.store.create_namespace(client, namespace, &owner).await? {
-                            state.created_namespace_at = Some(Instant::now());
-                        } else if state.created_namespace_at.is_none() {
-                            self.look_into_namespace(state).await?;
-                        }
-                    }
-                    let inventory =
-                        intended.get(self.cx, self.resource).map_err(|e| Unclaimed::Failed(e.to_string()))?;
-                    let owner = InstallationOwner { applied: Some(self.applied.clone()), ..owner };
-                    let created = self.store.create(client, &owner, inventory).await?;
+                    let created = self.create(state, namespace, intended, owner).await?;
                     is_created = created.is_some();
                     own = match created {
                         Some(created) => Some(created),
@@ -193,6 +173,42 @@ impl Ownership<'_> {
         }
         let id = self.store.id();
         Err(Unclaimed::Failed(format!("{id} changes all the time, so its owner can't be recorded")))
+    }
+
+    /// Asks whether the author may install on the cluster, unless the resource `has_installed`, and
+    /// adds the finalizer. It comes with the first object, so that a resource without installation
+    /// is deleted immediately.
+    async fn permit(&self, state: &mut ReconcilerState, has_installed: bool) -> Result<(), Unclaimed> {
+        if let Some(authors) = self.cx.authors.as_ref().filter(|_| !has_installed) {
+            let objection = authors.objection(self.resource).await;
+            if let Some(why) = objection.map_err(|e| Unclaimed::Failed(e.to_string()))? {
+                return Err(Unclaimed::NotPermitted(why));
+            }
+        }
+        state.permitted_on.clone_from(&self.cluster.uid);
+        let added = add_finalizer(self.cx, self.resource).await;
+        added.map_err(|e| Unclaimed::Failed(format!("cannot add the finalizer: {}", error_text(&e))))
+    }
+
+    /// Creates the anchor of `owner`, and on a spoke its namespace; `None` if there is an anchor.
+    async fn create(
+        &self,
+        state: &mut ReconcilerState,
+        namespace: &Value,
+        intended: &Intended,
+        owner: InstallationOwner,
+    ) -> Result<Option<Stored>, Unclaimed> {
+        let client = &self.cluster.client;
+        if self.store.is_remote() {
+            if self.store.create_namespace(client, namespace, &owner).await? {
+                state.created_namespace_at = Some(Instant::now());
+            } else if state.created_namespace_at.is_none() {
+                self.look_into_namespace(state).await?;
+            }
+        }
+        let inventory = intended.get(self.cx, self.resource).map_err(|e| Unclaimed::Failed(e.to_string()))?;
+        let owner = InstallationOwner { applied: Some(self.applied.clone()), ..owner };
+        Ok(self.store.create(client, &owner, inventory).await?)
     }
 
     /// The version that the cluster has, as the own `anchor` records, and why the wanted one may

@@ -2,12 +2,14 @@
 //! (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/>).
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 /// The project.
 const REPOSITORY: &str = "https://github.com/knative-operator-rs/knative-operator";
+/// What a path has encoded in a URI (RFC 3986).
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// The log with `findings` and `unreadable` files, as `lint -o json` has them. `rules` has the
 /// requirement of each rule that is violated, by its identifier.
@@ -50,18 +52,10 @@ fn result(finding: &Value) -> Value {
     result
 }
 
-/// The reference to the file `path` (RFC 3986).
+/// The reference to the file `path`.
 fn uri(path: &str) -> String {
-    let mut text = if path.starts_with('/') { "file://".to_owned() } else { String::new() };
-    for byte in path.trim_start_matches("./").bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a String can't fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
-    }
-    text
+    let scheme = if path.starts_with('/') { "file://" } else { "" };
+    format!("{scheme}{}", utf8_percent_encode(path.trim_start_matches("./"), ENCODED))
 }
 
 #[cfg(test)]
@@ -71,8 +65,8 @@ mod tests {
     #[test]
     fn findings_have_their_rule_file_and_line() {
         let findings = [
-            json!({"severity": "error", "file": "./a b/c.yaml", "resource": "KnativeServing s", "field": "spec.version",
-                "message": "spec.version: not a version", "rule": "version-format", "line": 7}),
+            json!({"severity": "error", "file": "./a b/ä-%_~.yaml", "resource": "KnativeServing s", "line": 7,
+                "field": "spec.version", "message": "spec.version: not a version", "rule": "version-format"}),
             json!({"severity": "warning", "file": "/c.yaml", "resource": "KnativeServing s", "field": "spec.x",
                 "message": "spec.x: unknown field", "rule": null, "line": null}),
         ];
@@ -84,7 +78,7 @@ mod tests {
         let [first, second] = [&run["results"][0], &run["results"][1]];
         let [place, other] = [first, second].map(|result| &result["locations"][0]["physicalLocation"]);
         assert_eq!((&first["ruleId"], &first["level"]), (&json!("version-format"), &json!("error")));
-        assert_eq!(place, &json!({"artifactLocation": {"uri": "a%20b/c.yaml"}, "region": {"startLine": 7}}));
+        assert_eq!(place, &json!({"artifactLocation": {"uri": "a%20b/%C3%A4-%25_~.yaml"}, "region": {"startLine": 7}}));
         assert_eq!((second.get("ruleId"), &second["level"]), (None, &json!("warning")));
         assert_eq!(other, &json!({"artifactLocation": {"uri": "file:///c.yaml"}}));
         let invocation = &run["invocations"][0];

@@ -54,14 +54,7 @@ fn source() -> SecretSource {
 }
 
 fn access() -> Access {
-    Access {
-        server: "https://h:1".parse().unwrap(),
-        authority: None,
-        server_name: None,
-        insecure: false,
-        proxy: None,
-        source: CredentialSource::Secret(source()),
-    }
+    Access { authority: None, ..crate::same_cluster::tests::access("https://h:1") }
 }
 
 fn cluster() -> ClusterProfileReference {

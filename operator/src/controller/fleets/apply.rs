@@ -10,8 +10,8 @@ use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::FLEET_OUTCOME;
 use knative_operator_shared::time::truncate;
 
-use super::contents::Contents;
-use super::observe::Observation;
+use super::contents::CachedContents;
+use super::observe::FleetObservation;
 use super::refused_write::RefusedWrite;
 use super::state::{FleetState, RETRY};
 use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
@@ -19,7 +19,7 @@ use crate::controller::context::Context;
 use knative_operator_fleet::child;
 use knative_operator_fleet::decision::{Decision, Input};
 use knative_operator_fleet::member::{Change, Write};
-use knative_operator_fleet::template::Record;
+use knative_operator_fleet::template::ChildRecord;
 
 /// Time for which a write that failed comes after all others.
 const FAILED: Duration = Duration::from_secs(60);
@@ -36,8 +36,8 @@ pub struct Written {
 /// Performs the first writes of `decision` about `input`.
 pub async fn write_all(
     cx: &Context,
-    observation: &Observation<'_>,
-    input: &Input<'_, Contents<'_>>,
+    observation: &FleetObservation<'_>,
+    input: &Input<'_, CachedContents<'_>>,
     decision: &Decision,
     state: &mut FleetState,
 ) -> Written {
@@ -63,7 +63,7 @@ pub async fn write_all(
 }
 
 /// `writes`, each with the name of the stage of its cluster.
-fn with_stages(input: &Input<'_, Contents<'_>>, writes: Vec<Write>) -> Vec<(Write, Option<String>)> {
+fn with_stages(input: &Input<'_, CachedContents<'_>>, writes: Vec<Write>) -> Vec<(Write, Option<String>)> {
     if writes.is_empty() {
         return Vec::new();
     }
@@ -133,7 +133,7 @@ fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>,
 
 async fn write_one(
     cx: &Context,
-    observation: &Observation<'_>,
+    observation: &FleetObservation<'_>,
     stage: Option<String>,
     write: &Write,
 ) -> Result<Option<Knative>, WriteError> {
@@ -144,13 +144,13 @@ async fn write_one(
         (Change::Delete, None) => return Ok(None),
         // Of another fleet, it may have the name of a revision that is not known here.
         (Change::Repair { revision, version }, Some(stored)) => {
-            Record { revision: revision.clone(), version: version.clone(), ..child::record(stored) }
+            ChildRecord { revision: revision.clone(), version: version.clone(), ..child::record(stored) }
         }
         (Change::Record(outcome), Some(stored)) => {
             return write::annotate(&cx.hub, stored, FLEET_OUTCOME, Some(&outcome.to_string())).await;
         }
         (Change::Record(_) | Change::Repair { .. }, None) => return Ok(None),
-        (Change::Apply { revision, previous, version, outcome }, _) => Record {
+        (Change::Apply { revision, previous, version, outcome }, _) => ChildRecord {
             revision: revision.clone(),
             previous: previous.clone().filter(|previous| !previous.is_empty()),
             stage,

@@ -22,7 +22,7 @@ const BEFORE: &str = "old";
 
 /// What was computed of each cluster: the record of its resource, the content with which that was
 /// compared, and the content of the update.
-type Computed = Vec<(Arc<Record>, Option<Arc<Wanted>>, Option<Arc<Wanted>>)>;
+type Computed = Vec<(Arc<ChildRecord>, Option<Arc<Wanted>>, Option<Arc<Wanted>>)>;
 
 /// What is kept between passes.
 #[derive(Default)]
@@ -101,11 +101,11 @@ impl World {
     fn write(&mut self, key: &ChildKey, revision: &str) {
         let template = {
             let cache = Mutex::default();
-            let contents = Contents::new(self.revisions(), &self.profiles, &[], &cache);
+            let contents = CachedContents::new(self.revisions(), &self.profiles, &[], &cache);
             contents.template(revision, &key.0, key.1)
         };
         let Some(template) = template else { return };
-        let record = Record {
+        let record = ChildRecord {
             revision: revision.to_owned(),
             previous: None,
             stage: None,
@@ -143,9 +143,9 @@ impl World {
         let mut children = Children::of(&self.fleet, &self.registry);
         children.add_others(&self.fleet, &selected, &self.registry);
         let stages = Stages::of(&self.fleet.spec.rollout).unwrap();
-        let contents = Contents::new(self.revisions(), &self.profiles, &[], &kept.contents);
+        let contents = CachedContents::new(self.revisions(), &self.profiles, &[], &kept.contents);
         let (refused, claims, occupied) = (HashMap::new(), HashMap::new(), HashSet::new());
-        let observation = Observation {
+        let observation = FleetObservation {
             fleet: &self.fleet,
             owner: &self.owner,
             stages: &stages,
@@ -270,7 +270,7 @@ fn one_cluster_that_changed_is_computed_again_and_no_other() {
     let mut kept = Kept::default();
     let mut pass = |world: &World| -> Computed {
         world.pass(&mut kept);
-        let contents = Contents::new(world.revisions(), &world.profiles, &[], &kept.contents);
+        let contents = CachedContents::new(world.revisions(), &world.profiles, &[], &kept.contents);
         let computed = keys.iter().map(|key| {
             let ObservedChild { record, wanted, .. } = &kept.observed[key];
             (Arc::clone(record), wanted.clone(), contents.of(UPDATE, &key.0, key.1))

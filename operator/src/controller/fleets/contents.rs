@@ -10,7 +10,7 @@ use knative_operator_shared::fleet::placement::are_known;
 use knative_operator_shared::fleet::selector::{Traits, overriding_properties};
 use knative_operator_shared::version::Version;
 
-use knative_operator_fleet::member::{self, Wanted};
+use knative_operator_fleet::member::{Contents, Wanted};
 use knative_operator_fleet::revision::RevisionData;
 use knative_operator_fleet::template::{content_with, wanted};
 
@@ -34,7 +34,7 @@ impl Known {
 }
 
 /// The contents of the revisions of a fleet.
-pub struct Contents<'a> {
+pub struct CachedContents<'a> {
     /// The revisions.
     pub revisions: BTreeMap<&'a str, &'a RevisionData>,
     /// The ClusterProfiles.
@@ -45,7 +45,7 @@ pub struct Contents<'a> {
     cache: &'a Mutex<Cache>,
 }
 
-impl<'a> Contents<'a> {
+impl<'a> CachedContents<'a> {
     /// The contents of `revisions`, with those in `cache` that are the same for `profiles`. A
     /// decision asks many times about each cluster, so profiles are compared once.
     pub fn new(
@@ -107,7 +107,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-impl member::Contents for Contents<'_> {
+impl Contents for CachedContents<'_> {
     fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Arc<Wanted>> {
         if let Some(wanted) = self.cache().get(cluster).and_then(|known| known.get(revision, component)).cloned() {
             return wanted;
@@ -144,7 +144,6 @@ impl member::Contents for Contents<'_> {
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_fleet::member::Contents as _;
     use serde_json::{Value, json};
 
     use super::*;
@@ -167,7 +166,7 @@ mod tests {
             let profiles = HashMap::from([(cluster.clone(), Arc::new(profile))]);
             let revisions = BTreeMap::from([("r", &data)]);
             let had = cache.lock().unwrap().contains_key(&cluster);
-            let contents = Contents::new(revisions, &profiles, &[], &cache);
+            let contents = CachedContents::new(revisions, &profiles, &[], &cache);
             let is_known = had.then(|| cache.lock().unwrap().contains_key(&cluster));
             (is_known, contents.of("r", &cluster, Component::Serving).unwrap().content)
         };
@@ -195,7 +194,7 @@ mod tests {
         let (by_property, by_label) = (selecting("propertySelector"), selecting("clusterSelector"));
         let cache = Mutex::default();
         let revisions = BTreeMap::from([("property", &by_property), ("label", &by_label)]);
-        let contents = Contents::new(revisions, &profiles, &[], &cache);
+        let contents = CachedContents::new(revisions, &profiles, &[], &cache);
         let known =
             |revision: &str| ["with", "without", "missing"].map(|name| contents.is_known(revision, &cluster(name)));
         assert_eq!((known("property"), known("label")), ([true, false, false], [true, true, false]));
@@ -208,7 +207,7 @@ mod tests {
         let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
         let (cache, profiles) = (Mutex::default(), HashMap::new());
         let of = || {
-            let contents = Contents::new([("r", &data)].into(), &profiles, &[], &cache);
+            let contents = CachedContents::new([("r", &data)].into(), &profiles, &[], &cache);
             contents.of("r", &cluster, Component::Serving).unwrap()
         };
         assert!(Arc::ptr_eq(&of(), &of()), "also in the next pass");
@@ -221,7 +220,7 @@ mod tests {
             ["a", "b"].map(|name| ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() });
         let (cache, profiles) = (Mutex::default(), HashMap::new());
         let contents = |revisions: &[&'static str]| {
-            Contents::new(revisions.iter().map(|revision| (*revision, &data)).collect(), &profiles, &[], &cache)
+            CachedContents::new(revisions.iter().map(|revision| (*revision, &data)).collect(), &profiles, &[], &cache)
         };
         let both = contents(&["old", "new"]);
         for cluster in &clusters {
@@ -250,7 +249,7 @@ mod tests {
                 (cluster.clone(), Arc::new(serde_json::from_value::<ClusterProfile>(profile).unwrap()))
             };
             let profiles: HashMap<_, _> = labels.map(profile).into_iter().collect();
-            let contents = Contents::new([("r", &data)].into(), &profiles, &[], &cache);
+            let contents = CachedContents::new([("r", &data)].into(), &profiles, &[], &cache);
             contents.of("r", &cluster, Component::Serving).unwrap().content
         };
         let gone = with(None);

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{Store, StoredFleet, Watched};
 use crate::controller::desired::Desired;
-use crate::controller::fleets::contents::{Cache, Contents};
+use crate::controller::fleets::contents::{Cache, CachedContents};
 use crate::controller::fleets::leave;
 use knative_operator_apply::inventory::{Entry, Inventory};
 use knative_operator_cluster_access::profile::access;
@@ -234,7 +234,7 @@ fn revision_is_not_guessed() {
         store.set(Watched::Revisions, ("b".to_owned(), "r".to_owned()), serde_json::from_value(stored).unwrap());
         let data = &store.revisions.get("b")?.get("r")?.data;
         let cache = Mutex::new(Cache::default());
-        let contents = Contents::new([("r", data)].into(), &profiles, &[], &cache);
+        let contents = CachedContents::new([("r", data)].into(), &profiles, &[], &cache);
         // A rollback to a known revision without the resource deletes it.
         let template = contents.template("r", &cluster(), Component::Eventing);
         Some(template.map_or(json!("deleted"), |template| json!({"data": data, "template": template})))

@@ -10,12 +10,12 @@ use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
 use serde_json::Value;
 
-use super::contents::Contents;
+use super::contents::CachedContents;
 use super::selected::Selected;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::child;
-use knative_operator_fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
-use knative_operator_fleet::template::{Record, child_name, content_with, manifest};
+use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused, Wanted};
+use knative_operator_fleet::template::{ChildRecord, child_name, content_with, manifest};
 
 /// A cluster and a component.
 pub type ChildKey = (ClusterProfileReference, Component);
@@ -98,7 +98,7 @@ pub fn lost_child(fleet: &KnativeFleet, unreadable: &[Arc<Knative>]) -> Option<S
 }
 
 /// What is known about the clusters of a fleet.
-pub struct Observation<'a> {
+pub struct FleetObservation<'a> {
     /// The fleet.
     pub fleet: &'a KnativeFleet,
     /// The owner reference of its resources.
@@ -112,7 +112,7 @@ pub struct Observation<'a> {
     /// Its resources.
     pub children: &'a Children,
     /// The contents of its revisions.
-    pub contents: &'a Contents<'a>,
+    pub contents: &'a CachedContents<'a>,
     /// Writes that the API server refused.
     pub refused: &'a HashMap<ClusterProfileReference, Refused>,
     /// Clusters that older fleets select.
@@ -124,7 +124,7 @@ pub struct Observation<'a> {
 /// The state of a resource, and what it was computed from.
 pub struct ObservedChild {
     stored: Arc<Knative>,
-    record: Arc<Record>,
+    record: Arc<ChildRecord>,
     /// The content of its revision, which depends on the labels and properties of the cluster.
     wanted: Option<Arc<Wanted>>,
     components: Vec<Component>,
@@ -134,7 +134,7 @@ pub struct ObservedChild {
 /// States of resources.
 pub type Cache = HashMap<ChildKey, ObservedChild>;
 
-impl Observation<'_> {
+impl FleetObservation<'_> {
     /// The state of `cluster`.
     pub fn member(&self, cluster: &ClusterProfileReference, cache: &mut Cache) -> Member {
         let profile = self.profiles.get(cluster);
@@ -222,7 +222,7 @@ impl Observation<'_> {
 
     /// The components of the revision of a resource of `cluster` with `record`. An earlier version
     /// recorded no update for a component that was added or dropped: there, those that it has.
-    fn components_of(&self, cluster: &ClusterProfileReference, record: &Record) -> Vec<Component> {
+    fn components_of(&self, cluster: &ClusterProfileReference, record: &ChildRecord) -> Vec<Component> {
         let data = self.contents.revisions.get(record.revision.as_str()).filter(|_| record.outcome.is_some());
         let has = |component: &Component| {
             let key = (cluster.clone(), *component);
@@ -246,7 +246,7 @@ impl Observation<'_> {
     }
 
     /// The manifest of the resource for `key` with `record`; `None` if the revision is unknown.
-    pub fn manifest(&self, key: &ChildKey, record: &Record) -> Option<Value> {
+    pub fn manifest(&self, key: &ChildKey, record: &ChildRecord) -> Option<Value> {
         let template = self.contents.template(&record.revision, &key.0, key.1)?;
         let meta = &self.fleet.metadata;
         let (namespace, name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
@@ -329,12 +329,12 @@ mod tests {
         let owner =
             json!({"kind": "KnativeFleet", "apiVersion": "operator.knative.dev/v1alpha1", "name": "prod", "uid": "1"});
         let (profiles, cache) = (HashMap::new(), Mutex::default());
-        let contents = Contents::new(BTreeMap::from([("both", &both), ("one", &one)]), &profiles, &[], &cache);
+        let contents = CachedContents::new(BTreeMap::from([("both", &both), ("one", &one)]), &profiles, &[], &cache);
         let of = |revision| contents.of(revision, &cluster, Component::Serving).unwrap().content;
         assert_ne!(of("both"), of("one"), "the update is recorded in the other one");
         // With the outcome of this version, and as an earlier one wrote it.
         for (outcome, expected) in [(Some("Succeeded"), of("both")), (None, of("one"))] {
-            let record = Record {
+            let record = ChildRecord {
                 revision: "both".to_owned(),
                 previous: None,
                 stage: None,
@@ -353,7 +353,7 @@ mod tests {
             let registry = Registry::default();
             registry.set(Arc::clone(&stored));
             let children = Children::of(&fleet, &registry);
-            let observation = Observation {
+            let observation = FleetObservation {
                 fleet: &fleet,
                 owner: &owner,
                 stages: &Stages::of(&fleet.spec.rollout).unwrap(),

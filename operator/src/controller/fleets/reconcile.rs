@@ -14,11 +14,11 @@ use knative_operator_shared::label::{CHANGED_BY, FLEET_VERSION, GROUP};
 use serde_json::{Value, json};
 
 use super::clusters::Selections;
-use super::contents::Contents;
+use super::contents::CachedContents;
 use super::duplicates::{Shared, shared};
 use super::gates::{self, Measuring, StageGates};
 use super::gather::{Gathered, gather};
-use super::observe::{Children, Observation};
+use super::observe::{Children, FleetObservation};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
 use super::revisions::{components, delete_obsolete, of, of_children, own_revisions, record, resolved, used};
@@ -107,7 +107,7 @@ async fn pass(
         revisions.iter().map(|(name, revision)| (name.as_str(), &revision.data)).collect();
     known.insert(&update, &data);
     let cache = std::mem::take(&mut state.contents);
-    let contents = Contents::new(known, &all_profiles, &versions, &cache);
+    let contents = CachedContents::new(known, &all_profiles, &versions, &cache);
     let in_use = of_children(&children);
     let components =
         components(&children, &contents.revisions, &used(&in_use, &update, [&stored_status.current_revision, &None]));
@@ -118,7 +118,7 @@ async fn pass(
     let others = unselected.gone().map(|(cluster, _)| cluster).chain(children.own.keys().map(|(cluster, _)| cluster));
     let others: HashSet<_> = others.filter(|cluster| !selected.set.contains(*cluster)).cloned().collect();
     let shared = shared(&children, clusters);
-    let observation = Observation {
+    let observation = FleetObservation {
         fleet,
         owner: &owner,
         stages: &stages,
@@ -208,7 +208,7 @@ async fn pass(
 /// The clusters among `all` that count, in the rollout of a revision after another one since a
 /// generation of the fleet.
 fn members<'c>(
-    observation: &Observation<'_>,
+    observation: &FleetObservation<'_>,
     all: impl Iterator<Item = (&'c ClusterProfileReference, Option<Gone>)>,
     (update, current, since): (&str, Option<&str>, i64),
     gates: &[Arc<StageGates>],
@@ -237,7 +237,7 @@ fn members<'c>(
 fn observe(
     member: &Member,
     (update, current, generation): (&str, Option<&str>, i64),
-    contents: &Contents<'_>,
+    contents: &CachedContents<'_>,
     state: &mut FleetState,
 ) -> Elapsed {
     let revision = member.other_in_progress(update, current, contents).unwrap_or(update);

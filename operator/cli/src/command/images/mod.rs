@@ -175,7 +175,7 @@ fn add_document(documents: &mut Vec<Value>, document: Value) -> Result<(), Strin
 }
 
 /// What a resource installs.
-struct Installation {
+struct RenderedResource {
     version: Version,
     objects: Vec<Found>,
     warnings: Vec<String>,
@@ -188,7 +188,7 @@ struct Renderer<'a> {
 
 impl Renderer<'_> {
     /// Renders `resource`, which is called `what` in messages.
-    async fn render(&self, what: &str, resource: &Knative) -> Result<Installation, String> {
+    async fn render(&self, what: &str, resource: &Knative) -> Result<RenderedResource, String> {
         let failed = |error: InputError| format!("{what}: {error}");
         let version = knative_operator_release::select_version(&self.library.bundle, resource, false);
         let version = version.map_err(|error| failed(error.into()))?;
@@ -201,7 +201,7 @@ impl Renderer<'_> {
         let (component, text) = (resource.component(), version.to_string());
         let found = |object: Value| Found { places: image_places(&object, component, &text), object };
         let objects = plan.items().iter().map(|item| found(item.object.parse())).collect();
-        Ok(Installation { version, objects, warnings })
+        Ok(RenderedResource { version, objects, warnings })
     }
 
     /// The objects of `source` with `patches`.
@@ -212,7 +212,12 @@ impl Renderer<'_> {
 
     /// The JSON merge patch of the spec of `source` with which `installation` has all images of
     /// `mirror`, and nothing else changes. It is tried.
-    async fn settings(&self, source: &Source, installation: &Installation, mirror: &Mirror) -> Result<Value, String> {
+    async fn settings(
+        &self,
+        source: &Source,
+        installation: &RenderedResource,
+        mirror: &Mirror,
+    ) -> Result<Value, String> {
         let (resource, objects) = (source.resource()?, &installation.objects);
         let mut settings = MirrorSettings::of(&resource, &installation.version, objects, mirror);
         let mut spec = settings.merge_patch(&resource);
@@ -237,7 +242,7 @@ impl Renderer<'_> {
         &self,
         source: &Source,
         spec: &Value,
-        overrides: &[(String, &Value, Installation)],
+        overrides: &[(String, &Value, RenderedResource)],
         mirror: &Mirror,
     ) -> Result<(), String> {
         for (what, patch, installation) in overrides {

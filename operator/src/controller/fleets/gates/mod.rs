@@ -21,13 +21,13 @@ use serde_json::json;
 
 use self::measure::Measurement;
 use self::subject::Subject;
-use super::contents::Contents;
+use super::contents::CachedContents;
 use super::observe::Children;
 use crate::controller::context::Context;
 use crate::fleet_metrics::FleetMetrics;
 use knative_operator_fleet::decision::{Decision, Input};
 use knative_operator_fleet::gates::{Answer, Gates, Series};
-use knative_operator_fleet::member::{Contents as _, Member};
+use knative_operator_fleet::member::{Contents, Member};
 
 /// Delay before a gate is measured again that could not be.
 const UNKNOWN_RETRY: Duration = Duration::from_secs(15);
@@ -143,7 +143,7 @@ pub struct Measuring<'a> {
     pub fleet: &'a KnativeFleet,
     pub children: &'a Children,
     pub stages: &'a [Arc<StageGates>],
-    pub input: &'a Input<'a, Contents<'a>>,
+    pub input: &'a Input<'a, CachedContents<'a>>,
     pub decision: &'a Decision,
 }
 
