@@ -209,9 +209,9 @@ impl App {
             let violations = rules(&request, &self.facts);
             return Ok((request, violations));
         }
-        let uid = request.uid.clone();
+        let (uid, namespace) = (request.uid.clone(), request.namespace.clone());
         let facts = self.facts.clone();
-        let validated = self.fleets.run(move || {
+        let validated = self.fleets.run(&namespace, move || {
             let violations = rules(&request, &facts);
             (request, violations)
         });
