@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::admission::{component, validate, validate_before_schema};
+use crate::admission::{component, validate, validate_before_schema, validate_without_clusters};
 use crate::approval;
 use crate::authorization::{self, Authorizer, refusal};
 use crate::body;
@@ -147,13 +147,14 @@ impl App {
         }
         let review = match webhook {
             Webhook::Validate => {
-                let (request, mut violations) = self.violations(request, validate).await?;
                 let denied = self.authorizer.check(&request).await;
                 let is_denied = denied.iter().any(Violation::is_error);
-                if is_denied {
-                    // Which clusters there are, and who uses them, is for those who may use them.
-                    violations.retain(|violation| violation.rule.id != ONE_TARGET.id);
-                } else if violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id)
+                // Which clusters there are, and who uses them, is for those who may use them.
+                let rules: fn(&Request, &ClusterFacts) -> Vec<Violation> =
+                    if is_denied { validate_without_clusters } else { validate };
+                let (request, mut violations) = self.violations(request, rules).await?;
+                if !is_denied
+                    && violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id)
                     && competitors::forget_deleted(&self.live, &self.facts, &request).await
                 {
                     // Not before: the time that it takes tells who uses a cluster.

@@ -1,17 +1,20 @@
 //! Tests of what reviews tell whom.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::http::{Request as HttpRequest, Response};
 use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_shared::fleet::selector::Traits;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::authorization::Mode;
+use crate::cluster_facts::ProfileFacts;
 
 /// The webhook on a hub with one KnativeServing, for a ClusterProfile that is gone; users have all
 /// permissions, or none.
@@ -32,12 +35,17 @@ fn app(has_permission: bool) -> App {
 
 /// The response to a new KnativeServing with `version` on the cluster of the other one.
 async fn respond(app: &App, webhook: Webhook, version: &str) -> Value {
-    let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-        "metadata": {"name": "knative-serving", "namespace": "own"},
-        "spec": {"version": version, "clusterProfileRef": {"name": "spoke", "namespace": "fleet"}}});
+    let spec = json!({"version": version, "clusterProfileRef": {"name": "spoke", "namespace": "fleet"}});
+    create(app, webhook, ("KnativeServing", "v1beta1"), &spec).await
+}
+
+/// The response to a new resource of a kind with `spec`.
+async fn create(app: &App, webhook: Webhook, (kind, version): (&str, &str), spec: &Value) -> Value {
+    let object = json!({"apiVersion": format!("operator.knative.dev/{version}"), "kind": kind,
+        "metadata": {"name": "new", "namespace": "own"}, "spec": spec});
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "u", "userInfo": {"username": "ed"}, "operation": "CREATE", "name": "knative-serving", "namespace": "own",
-        "object": object, "kind": {"group": "operator.knative.dev", "version": "v1beta1", "kind": "KnativeServing"}}});
+        "uid": "u", "userInfo": {"username": "ed"}, "operation": "CREATE", "name": "new", "namespace": "own",
+        "object": object, "kind": {"group": "operator.knative.dev", "version": version, "kind": kind}}});
     let review = app.decide(webhook, review.to_string().as_bytes(), true).await;
     serde_json::to_value(review.unwrap()).unwrap()["response"].clone()
 }
@@ -58,6 +66,27 @@ async fn user_without_permission_learns_nothing_about_a_cluster() {
     let response = respond(&app(true), Webhook::Validate, "1.22").await.to_string();
     assert!(response.contains("already has a KnativeServing: theirs/other"), "{response}");
     assert!(response.contains("ClusterProfile fleet/spoke does not exist"), "{response}");
+}
+
+#[tokio::test]
+async fn user_without_permission_learns_no_cluster_by_a_fleet() {
+    let change = json!({"clusterSelector": {"matchLabels": {"env": "prod"}}, "serving": {"spec": {"high-availability": {"replicas": 0}}}});
+    let spec = json!({"placement": {"clusterSelector": {}, "namespaces": ["*"]},
+        "serving": {"spec": {"version": "1.22"}}, "overrides": [change]});
+    let responses = async |has_permission: bool| {
+        let app = app(has_permission);
+        let traits = Traits { labels: Cow::Owned([("env".to_owned(), "prod".to_owned())].into()), ..Traits::default() };
+        let reference = ClusterProfileReference { namespace: "secret".to_owned(), name: "zanzibar".to_owned() };
+        app.facts.set_profiles(HashMap::from([(reference, ProfileFacts { healthy: true, traits })]));
+        let mut all = String::new();
+        for webhook in [Webhook::Mutate, Webhook::Validate] {
+            all += &create(&app, webhook, ("KnativeFleet", "v1alpha1"), &spec).await.to_string();
+        }
+        all
+    };
+    let (told, untold) = (responses(true).await, responses(false).await);
+    assert!(told.contains("replicas") && told.contains("(cluster secret/zanzibar)"), "{told}");
+    assert!(untold.contains("replicas") && !untold.contains("zanzibar") && !untold.contains("(cluster"), "{untold}");
 }
 
 #[tokio::test]
