@@ -19,16 +19,18 @@ use knative_operator_objects::text;
 
 /// Maximum number of sources in a list of manifests, which is that of the manifests in the cache.
 const MAX_SOURCES: usize = 256;
-/// Maximum number of objects before rendering, duplicates included; and of their bytes, as compact
-/// JSON. An installation has half as many objects at most.
-const MAX_OBJECTS: (usize, usize) = (10_000, 16 << 20);
+/// Maximum number of objects of all manifests before rendering, duplicates included. An
+/// installation has half as many at most.
+const MAX_OBJECTS: usize = 10_000;
+/// Maximum size of these objects, as compact JSON.
+const MAX_SIZE: usize = 16 << 20;
 
 /// Why manifests are refused, whatever they contain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum TooMuch {
-    #[error("all manifests together have more than {} objects", MAX_OBJECTS.0)]
+    #[error("all manifests together have more than {} objects", MAX_OBJECTS)]
     Objects,
-    #[error("all manifests together have more than {} MiB", MAX_OBJECTS.1 >> 20)]
+    #[error("all manifests together have more than {} MiB", MAX_SIZE >> 20)]
     Bytes,
 }
 
@@ -60,10 +62,10 @@ impl Release {
     fn add(&mut self, part: Objects) -> Result<(), TooMuch> {
         let bytes: usize = part.iter().map(|object| object.text().len()).sum();
         self.size = (self.size.0 + part.len(), self.size.1 + bytes);
-        if self.size.0 > MAX_OBJECTS.0 {
+        if self.size.0 > MAX_OBJECTS {
             return Err(TooMuch::Objects);
         }
-        if self.size.1 > MAX_OBJECTS.1 {
+        if self.size.1 > MAX_SIZE {
             return Err(TooMuch::Bytes);
         }
         self.parts.push(part);
