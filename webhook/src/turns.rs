@@ -1,6 +1,6 @@
-//! Work on fleets, which have up to thousands of clusters: on another thread, one after another, so
-//! that other reviews don't wait. Namespaces take turns, so that nobody keeps others waiting with
-//! many fleets.
+//! Work on fleets, which have up to thousands of clusters, and on large resources: on another
+//! thread, one after another, so that other reviews don't wait. Namespaces take turns, so that
+//! nobody keeps others waiting with many of them.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ impl Turns {
         Self { turn: Arc::new(Semaphore::new(1)), namespaces: Arc::new(Queues::new(1)) }
     }
 
-    /// Does `work` for a fleet in `namespace` in turn. The thread has the turn: it goes on if the
-    /// client leaves.
+    /// Does `work` for a resource in `namespace` in turn. The thread has the turn: it goes on if
+    /// the client leaves.
     ///
     /// # Errors
     ///

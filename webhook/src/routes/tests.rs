@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use axum::http::{Request as HttpRequest, Response};
+use futures::future::{Either, join, select};
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::fleet::selector::Traits;
 use kube::Client;
@@ -105,6 +108,30 @@ async fn nothing_is_looked_up_for_a_user_without_permission() {
         assert!(!response.contains("already has"), "{response}");
         assert_eq!(requests.load(Ordering::Relaxed), expected, "{response}");
     }
+}
+
+#[tokio::test]
+async fn large_resources_take_turns_and_small_ones_do_not_wait() {
+    let (app, (end, ended)) = (app(true), mpsc::channel::<()>());
+    let spec = |size: usize| json!({"clusterProfileRef": {"name": "spoke", "namespace": "fleet"}, "config": {"network": {"domain-template": "x".repeat(size)}}});
+    let (small, large, is_answered) = (spec(10), spec(LARGE), AtomicBool::new(false));
+    let serving = ("KnativeServing", "v1beta1");
+    // A fleet of somebody else takes long.
+    let busy = app.fleets.run("other", move || drop(ended.recv()));
+    let waiting = async {
+        let response = create(&app, Webhook::Mutate, serving, &large).await;
+        is_answered.store(true, Ordering::Relaxed);
+        response
+    };
+    let both = pin!(join(busy, waiting));
+    let small = pin!(create(&app, Webhook::Mutate, serving, &small));
+    let (answer, both) = match select(both, small).await {
+        Either::Right(answered) => answered,
+        Either::Left(_) => panic!("the fleet ended early"),
+    };
+    assert!(answer["uid"] == "u" && !is_answered.load(Ordering::Relaxed), "{answer}");
+    drop(end);
+    assert_eq!(both.await.1["uid"], "u");
 }
 
 #[test]
