@@ -67,8 +67,8 @@ pub fn has_former(resource: &Knative) -> bool {
     resource.status().is_some_and(|status| !recorded(status).is_empty())
 }
 
-/// Whether `resource` has installed a version on another cluster, where its author was permitted to.
-/// Its finalizer, which its author may write, does not show that.
+/// Whether `resource` has installed a version on another cluster, where its author was permitted
+/// to. Its finalizer, which its author may write, does not show that.
 pub fn has_installed_elsewhere(resource: &Knative) -> bool {
     resource.status().is_some_and(|status| recorded(status).iter().any(|cluster| cluster.version.is_some()))
 }

@@ -5,8 +5,9 @@
 //! [`untyped`] reads objects, [`constant_backoff`] says when to try a watch again,
 //! [`watch_activity`] is what a watch does, `connect_error` formats errors of connections,
 //! [`compute`] limits what takes the processor for long, [`queues`] keep one from keeping others
-//! waiting, [`json_response`] answers in JSON, `spaced` answers what takes long to make, [`rarely`] limits what is logged. What is not of our
-//! processes is in [`knative_operator_client`], and here, too.
+//! waiting, [`json_response`] answers in JSON, `spaced` answers what takes long to make, [`rarely`]
+//! limits what is logged. What is not of our processes is in [`knative_operator_client`], and here,
+//! too.
 
 pub mod access;
 pub mod admin;

@@ -299,8 +299,12 @@ mod tests {
         };
         assert_eq!(changed(&many("1"), &many("2")), ["spec.overrides"]);
         assert!(changed(&Value::Null, &many("1")).is_empty());
-        let mut large = many("1");
-        large["serving"]["spec"]["version"] = json!("1".repeat(1 << 20));
-        assert_eq!(changed(&Value::Null, &large), ["spec.overrides"]);
+        let some = |version: &str, template: &Value| {
+            let overrides: Vec<Value> = (0..100).map(|number| change(number, version)).collect();
+            json!({"serving": {"spec": template}, "overrides": overrides})
+        };
+        let (small, large) = (json!({"version": "1.22"}), json!({"patches": "x".repeat(1 << 20)}));
+        assert!(changed(&some("1", &small), &some("2", &small)).is_empty());
+        assert_eq!(changed(&some("1", &large), &some("2", &large)), ["spec.overrides"]);
     }
 }
