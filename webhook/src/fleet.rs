@@ -15,6 +15,8 @@ pub const KINDS: [&str; 2] = [FLEET, APPROVAL];
 /// Kind of a fleet.
 pub const FLEET: &str = "KnativeFleet";
 const APPROVAL: &str = "KnativeFleetApproval";
+/// Start of the paths of overrides.
+const OVERRIDES: &str = "spec.overrides[";
 
 fn is_kind(request: &Request, kind: &str) -> bool {
     let of = &request.kind;
@@ -37,9 +39,12 @@ pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     validate_with(request, facts, true)
 }
 
-/// The same, as if it was not known which clusters there are: for users who may not know that.
+/// The same, without what depends on which clusters there are, for users who may not know that: an
+/// override may be valid only with others for the same cluster.
 pub fn validate_without_clusters(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
-    validate_with(request, facts, false)
+    let mut violations = validate_with(request, facts, false);
+    violations.retain(|violation| !violation.field.starts_with(OVERRIDES));
+    violations
 }
 
 fn validate_with(request: &Request, facts: &ClusterFacts, has_clusters: bool) -> Vec<Violation> {
@@ -130,5 +135,11 @@ mod tests {
         facts.set_profiles(HashMap::from([(cluster, ProfileFacts::default())]));
         assert_eq!(rules(&create(&valid)), ["fleet-no-clusters", "fleet-no-clusters"]);
         assert!(validate_without_clusters(&create(&valid), &facts).is_empty());
+        // On the clusters of both, it is valid.
+        let manifests = json!({"manifests": [{"URL": "https://example.com/serving.yaml"}]});
+        let layered = fleet(&json!({"spec": {"serving": {"spec": {"version": null}}, "overrides": [
+            {"clusterSelector": {}, "serving": {"spec": {"version": "1.22.1"}}},
+            {"clusterSelector": {}, "serving": {"spec": manifests}}]}}));
+        assert!(validate_without_clusters(&create(&layered), &facts).is_empty());
     }
 }

@@ -89,7 +89,8 @@ async fn user_without_permission_learns_no_cluster_by_a_fleet() {
     };
     let (told, untold) = (responses(true).await, responses(false).await);
     assert!(told.contains("replicas") && told.contains("(cluster secret/zanzibar)"), "{told}");
-    assert!(untold.contains("replicas") && !untold.contains("zanzibar") && !untold.contains("(cluster"), "{untold}");
+    assert!(untold.contains("is not allowed to use all ClusterProfiles"), "{untold}");
+    assert!(!untold.contains("zanzibar") && !untold.contains("(cluster"), "{untold}");
 }
 
 #[tokio::test]
