@@ -41,6 +41,17 @@ pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     }
 }
 
+/// Violations of the request, without what tells which clusters there are, and who uses them: for
+/// users who may not know that.
+pub fn validate_without_clusters(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    if component(request).is_none() {
+        return fleet::validate_without_clusters(request, facts);
+    }
+    let mut violations = validate(request, facts);
+    violations.retain(|violation| violation.rule.id != rules::ONE_TARGET.id);
+    violations
+}
+
 /// Violations of an update to `new`. The old object is parsed only if it matters: most updates are
 /// valid.
 fn validate_update(component: Component, new: Knative, request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
@@ -145,11 +156,11 @@ fn is_untouched(request: &Request) -> bool {
 }
 
 /// Errors that the mutating webhook reports. Errors in types are left to the API server, which
-/// checks types and required fields after the mutating webhooks, and lists all errors; who uses a
-/// cluster, to the validating webhook, which asks about permissions.
+/// checks types and required fields after the mutating webhooks, and lists all errors; what depends
+/// on clusters, to the validating webhook, which asks about permissions.
 pub fn validate_before_schema(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
-    let mut violations = validate(request, facts);
-    violations.retain(|p| ![&rules::READABLE, &rules::ONE_TARGET].contains(&p.rule) && p.is_error());
+    let mut violations = validate_without_clusters(request, facts);
+    violations.retain(|p| p.rule.id != rules::READABLE.id && p.is_error());
     violations
 }
 

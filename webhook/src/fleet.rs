@@ -15,6 +15,8 @@ pub const KINDS: [&str; 2] = [FLEET, APPROVAL];
 /// Kind of a fleet.
 pub const FLEET: &str = "KnativeFleet";
 const APPROVAL: &str = "KnativeFleetApproval";
+/// Start of the paths of overrides.
+const OVERRIDES: &str = "spec.overrides[";
 
 fn is_kind(request: &Request, kind: &str) -> bool {
     let of = &request.kind;
@@ -34,6 +36,18 @@ pub fn is_approval(request: &Request) -> bool {
 /// Violations of a request for a KnativeFleet. An update that doesn't change the spec is always
 /// admitted, with a warning if it changes an annotation to a value without effect.
 pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    validate_with(request, facts, true)
+}
+
+/// The same, without what depends on which clusters there are, for users who may not know that: an
+/// override may be valid only with others for the same cluster.
+pub fn validate_without_clusters(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    let mut violations = validate_with(request, facts, false);
+    violations.retain(|violation| !violation.field.starts_with(OVERRIDES));
+    violations
+}
+
+fn validate_with(request: &Request, facts: &ClusterFacts, has_clusters: bool) -> Vec<Violation> {
     if !is_fleet(request) {
         return Vec::new();
     }
@@ -42,7 +56,7 @@ pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
         "CREATE" | "UPDATE" => match rules::parse_fleet(&request.object) {
             Ok(new) => {
                 let old = rules::parse_fleet(&request.old_object).ok().filter(|_| request.operation == "UPDATE");
-                let (catalog, profiles) = (facts.catalog(), facts.profiles());
+                let (catalog, profiles) = (facts.catalog(), if has_clusters { facts.profiles() } else { None });
                 let context = FleetContext { catalog: catalog.as_deref(), profiles: profiles.as_deref() };
                 let violations = rules::validate_fleet_change(&new, old.as_ref(), &context);
                 if new.metadata.deletion_timestamp.is_some() { Vec::new() } else { violations }
@@ -120,5 +134,12 @@ mod tests {
         let cluster = ClusterProfileReference { name: "a".into(), namespace: "other".into() };
         facts.set_profiles(HashMap::from([(cluster, ProfileFacts::default())]));
         assert_eq!(rules(&create(&valid)), ["fleet-no-clusters", "fleet-no-clusters"]);
+        assert!(validate_without_clusters(&create(&valid), &facts).is_empty());
+        // On the clusters of both, it is valid.
+        let manifests = json!({"manifests": [{"URL": "https://example.com/serving.yaml"}]});
+        let layered = fleet(&json!({"spec": {"serving": {"spec": {"version": null}}, "overrides": [
+            {"clusterSelector": {}, "serving": {"spec": {"version": "1.22.1"}}},
+            {"clusterSelector": {}, "serving": {"spec": manifests}}]}}));
+        assert!(validate_without_clusters(&create(&layered), &facts).is_empty());
     }
 }

@@ -3,9 +3,13 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use knative_operator_rules::Violation;
+use knative_operator_shared::text::and_more;
 use serde::Serialize;
 
 use crate::request::{API, KIND, Request, ReviewError};
+
+/// Maximum number of violations in a response. A resource may have as many as values.
+const MAX_REPORTED: usize = 100;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,14 +110,21 @@ impl Review {
     /// Adds the warnings among `violations`.
     #[must_use]
     pub fn warn(mut self, violations: &[Violation]) -> Self {
-        self.response.warnings = violations.iter().filter(|p| !p.is_error()).map(ToString::to_string).collect();
+        let warnings = violations.iter().filter(|p| !p.is_error()).take(MAX_REPORTED);
+        self.response.warnings = warnings.map(ToString::to_string).collect();
         self
     }
 
-    /// Refuses the request, with each violation and its field, as in built-in validation.
+    /// Refuses the request, with each violation and its field, as in built-in validation;
+    /// [`MAX_REPORTED`] of them at most.
     pub fn refuse(request: Request, violations: &[Violation], refusal: Refusal) -> Self {
-        let violations: Vec<&Violation> = violations.iter().filter(|p| p.is_error()).collect();
-        let message = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let mut violations: Vec<&Violation> = violations.iter().filter(|p| p.is_error()).collect();
+        let others = violations.len().saturating_sub(MAX_REPORTED);
+        violations.truncate(MAX_REPORTED);
+        let mut message = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        if others > 0 {
+            message = format!("{message};{}", and_more(others));
+        }
         let cause = |p: &&Violation| Cause {
             reason: "FieldValueInvalid",
             message: format!("{}; {}", p.message, p.fix),
@@ -167,6 +178,7 @@ impl Review {
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_rules::Severity;
     use serde_json::json;
 
     use super::*;
@@ -183,6 +195,18 @@ mod tests {
         let interrupted = refuse(&ReviewError::Interrupted { uid: "42".into() }).unwrap();
         assert_eq!((&interrupted["allowed"], &interrupted["status"]["code"]), (&json!(false), &json!(500)));
         assert!(refuse(&ReviewError::Shape).is_none());
+    }
+
+    #[test]
+    fn response_is_bounded() {
+        let mut violations = vec![knative_operator_rules::READABLE.at("spec.x", "is wrong", "make it right"); 5000];
+        let refused = json!(Review::refuse(Request::default(), &violations, Refusal::Invalid));
+        let status = &refused["response"]["status"];
+        assert_eq!(status["details"]["causes"].as_array().unwrap().len(), MAX_REPORTED);
+        assert!(status["message"].as_str().unwrap().ends_with("; make it right; and 4900 more"), "{status}");
+        violations.iter_mut().for_each(|violation| violation.severity = Severity::Warning);
+        let warned = json!(Review::allow(Request::default()).warn(&violations));
+        assert_eq!(warned["response"]["warnings"].as_array().unwrap().len(), MAX_REPORTED);
     }
 
     #[test]

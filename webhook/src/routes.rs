@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::admission::{component, validate, validate_before_schema};
+use crate::admission::{component, validate, validate_before_schema, validate_without_clusters};
 use crate::approval;
 use crate::authorization::{self, Authorizer, refusal};
 use crate::body;
@@ -41,6 +41,9 @@ use crate::turns::Turns;
 /// Maximum number of reviews in progress. Each takes a fraction of a millisecond, so another
 /// replica answers sooner than this one.
 const MAX_REVIEWS: usize = 512;
+/// Length of a review in bytes, from which on it takes long: a patch of this length is YAML, which
+/// takes several times as long as JSON.
+const LARGE: usize = 256 << 10;
 /// Maximum length of a text of a request in the log, in bytes: of a message, and of a name.
 const MAX_LOGGED: (usize, usize) = (MAX_MESSAGE, 253);
 
@@ -140,20 +143,21 @@ impl App {
 
     /// Answers the review in `body`; `has_capacity`: whether the webhook has a permit for it.
     pub async fn decide(&self, webhook: Webhook, body: &[u8], has_capacity: bool) -> Result<Review, ReviewError> {
-        let request = request::parse(body)?;
+        let (request, is_large) = (request::parse(body)?, body.len() >= LARGE);
         if !has_capacity {
             self.count(webhook, &request, Outcome::Busy, "");
             return Ok(Review::too_many_requests(request));
         }
         let review = match webhook {
             Webhook::Validate => {
-                let (request, mut violations) = self.violations(request, validate).await?;
                 let denied = self.authorizer.check(&request).await;
                 let is_denied = denied.iter().any(Violation::is_error);
-                if is_denied {
-                    // Which clusters there are, and who uses them, is for those who may use them.
-                    violations.retain(|violation| violation.rule.id != ONE_TARGET.id);
-                } else if violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id)
+                // Which clusters there are, and who uses them, is for those who may use them.
+                let rules: fn(&Request, &ClusterFacts) -> Vec<Violation> =
+                    if is_denied { validate_without_clusters } else { validate };
+                let (request, mut violations) = self.violations(request, rules, is_large).await?;
+                if !is_denied
+                    && violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id)
                     && competitors::forget_deleted(&self.live, &self.facts, &request).await
                 {
                     // Not before: the time that it takes tells who uses a cluster.
@@ -181,7 +185,7 @@ impl App {
                 if let Some(patch) = schema::restored(&request) {
                     return Ok(Review::allow_with_patch(request, &patch));
                 }
-                let (request, mut violations) = self.violations(request, validate_before_schema).await?;
+                let (request, mut violations) = self.violations(request, validate_before_schema, is_large).await?;
                 let bound = self.bind(&request).await.unwrap_or_else(|violation| {
                     violations.push(violation);
                     None
@@ -198,20 +202,22 @@ impl App {
         Ok(review)
     }
 
-    /// The violations of `request`. A fleet has up to thousands of clusters: fleets are validated
-    /// one after another on another thread, so that other reviews don't wait.
+    /// The violations of `request`. A fleet has up to thousands of clusters: fleets, and what
+    /// `is_large`, are validated one after another on another thread, so that other reviews don't
+    /// wait.
     async fn violations(
         &self,
         request: Request,
         rules: fn(&Request, &ClusterFacts) -> Vec<Violation>,
+        is_large: bool,
     ) -> Result<(Request, Vec<Violation>), ReviewError> {
-        if !fleet::KINDS.contains(&request.kind.kind.as_str()) {
+        if !is_large && !fleet::KINDS.contains(&request.kind.kind.as_str()) {
             let violations = rules(&request, &self.facts);
             return Ok((request, violations));
         }
-        let uid = request.uid.clone();
+        let (uid, namespace) = (request.uid.clone(), request.namespace.clone());
         let facts = self.facts.clone();
-        let validated = self.fleets.run(move || {
+        let validated = self.fleets.run(&namespace, move || {
             let violations = rules(&request, &facts);
             (request, violations)
         });

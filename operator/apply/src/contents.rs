@@ -1,6 +1,7 @@
 //! What others have put into a namespace that existed before an installation: it may read the
 //! Secrets of the installation, or change its Pods.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -42,19 +43,20 @@ pub const LISTED: [(&str, &str); 10] = [
 /// Names the RoleBindings and workloads in `namespace`, in which nothing is installed yet, and the
 /// admission webhooks that select it by its name.
 pub async fn of_others(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
+    let mut all = Listing { client, namespace, uids: BTreeSet::new(), found: Vec::new() };
     // One after another: each may be large.
-    Ok([
-        list::<RoleBinding>(client, namespace, false).await?,
-        list::<Deployment>(client, namespace, false).await?,
-        list::<StatefulSet>(client, namespace, false).await?,
-        list::<DaemonSet>(client, namespace, false).await?,
-        list::<CronJob>(client, namespace, false).await?,
-        list::<Job>(client, namespace, true).await?,
-        list::<ReplicaSet>(client, namespace, true).await?,
-        list::<Pod>(client, namespace, true).await?,
-        webhooks(client, namespace).await?,
-    ]
-    .concat())
+    all.list::<RoleBinding>().await?;
+    // It controls nothing.
+    all.uids.clear();
+    all.list::<Deployment>().await?;
+    all.list::<StatefulSet>().await?;
+    all.list::<DaemonSet>().await?;
+    all.list::<CronJob>().await?;
+    all.list::<Job>().await?;
+    all.list::<ReplicaSet>().await?;
+    all.list::<Pod>().await?;
+    all.found.extend(webhooks(client, namespace).await?);
+    Ok(all.found)
 }
 
 /// The names of `found` for people; empty if there are none.
@@ -67,19 +69,38 @@ pub fn may_be_installation(found: &[String]) -> bool {
     found.iter().any(|object| !object.starts_with("RoleBinding "))
 }
 
-/// The objects of a kind. `is_controlled`: without those that another object controls, which is
-/// listed itself.
-async fn list<K>(client: &Client, namespace: &str, is_controlled: bool) -> Result<Vec<String>, ApplyError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api = Api::<K>::namespaced(client.clone(), namespace);
-    let listed = api.list_metadata(&ListParams::default().limit(PAGE)).await.map_err(failed(&K::kind(&())))?;
-    let has_controller =
-        |meta: &ObjectMeta| meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
-    let found = listed.items.into_iter().map(|object| object.metadata);
-    let found = found.filter(|meta| !(is_controlled && has_controller(meta)));
-    Ok(found.map(|meta| format!("{} {}", K::kind(&()), meta.name.unwrap_or_default())).collect())
+/// What is listed in a namespace.
+struct Listing<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+    /// Uids of all that is listed.
+    uids: BTreeSet<String>,
+    /// Kind and name of what nothing else in the list controls.
+    found: Vec<String>,
+}
+
+impl Listing<'_> {
+    /// Lists objects of a kind, without those that an object controls that was listed before: it
+    /// stands for them. All who may write an object can name any other one as its controller, such
+    /// as a ConfigMap, or one that it controls itself.
+    async fn list<K>(&mut self) -> Result<(), ApplyError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::namespaced(self.client.clone(), self.namespace);
+        let listed = api.list_metadata(&ListParams::default().limit(PAGE)).await.map_err(failed(&K::kind(&())))?;
+        let all: Vec<ObjectMeta> = listed.items.into_iter().map(|object| object.metadata).collect();
+        let uids = &self.uids;
+        let is_controlled = |meta: &ObjectMeta| {
+            let mut owners = meta.owner_references.iter().flatten();
+            owners.any(|owner| owner.controller == Some(true) && uids.contains(&owner.uid))
+        };
+        let others = all.iter().filter(|meta| !is_controlled(meta));
+        let names = others.map(|meta| format!("{} {}", K::kind(&()), meta.name.as_deref().unwrap_or_default()));
+        self.found.extend(names);
+        self.uids.extend(all.into_iter().filter_map(|meta| meta.uid));
+        Ok(())
+    }
 }
 
 /// The admission webhooks that select `namespace` by its name.
@@ -121,7 +142,6 @@ fn failed(kind: &str) -> impl FnOnce(kube::Error) -> ApplyError {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
 
     use http::{Request, Response};
@@ -135,6 +155,34 @@ mod tests {
         let found = ["RoleBinding a", "Deployment controller"].map(str::to_owned);
         assert!(may_be_installation(&found) && !may_be_installation(&found[..1]) && !may_be_installation(&[]));
         assert_eq!((text(&found).as_str(), text(&[]).as_str()), ("RoleBinding a, Deployment controller", ""));
+    }
+
+    #[tokio::test]
+    async fn what_others_run_is_found_whatever_controls_it() {
+        let object = |name: &str, uid: &str, controller: &str| {
+            let owner =
+                json!([{"apiVersion": "v1", "kind": "Any", "name": "a", "uid": controller, "controller": true}]);
+            json!({"metadata": {"name": name, "uid": uid, "ownerReferences": owner}})
+        };
+        let answer = move |request: Request<Body>| {
+            let items = match request.uri().path().rsplit('/').next() {
+                Some("rolebindings") => vec![object("binding", "b", "none")],
+                Some("deployments") => vec![object("web", "1", "none")],
+                Some("replicasets") => vec![object("web-1", "2", "1"), object("circle", "3", "4")],
+                Some("pods") => {
+                    vec![object("web-1-a", "5", "2"), object("of-binding", "6", "b"), object("of-config-map", "7", "c")]
+                }
+                Some("jobs") => vec![object("circle", "4", "3")],
+                _ => Vec::new(),
+            };
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+            async move {
+                Response::builder().body(Body::from(list.to_string().into_bytes())).map_err(|error| error.to_string())
+            }
+        };
+        let found = of_others(&Client::new(tower::service_fn(answer), "n"), "n").await.unwrap();
+        let expected = ["RoleBinding binding", "Deployment web", "Job circle", "Pod of-binding", "Pod of-config-map"];
+        assert_eq!(found, expected);
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_shared::api::fleet::KnativeFleetStatus;
+use knative_operator_shared::fleet::content::MAX_HISTORY;
 pub use knative_operator_shared::fleet::content::RevisionData;
 use knative_operator_shared::label::{FLEET, FLEET_FAILED};
 use serde_json::{Value, json};
@@ -185,7 +186,7 @@ pub fn failed(
 
 /// Names of the revisions to delete: the oldest beyond `limit`, unless they are `used`.
 pub fn obsolete(revisions: &Revisions, limit: Option<i32>, used: &BTreeSet<&str>) -> Vec<String> {
-    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HISTORY_LIMIT);
+    let limit = limit.and_then(|limit| usize::try_from(limit.min(MAX_HISTORY)).ok()).unwrap_or(HISTORY_LIMIT);
     let mut unused: Vec<&Revision> = revisions.values().filter(|r| !used.contains(r.name.as_str())).collect();
     unused.sort_by_key(|revision| (revision.number, revision.name.clone()));
     let excess = unused.len().saturating_sub(limit);
@@ -301,6 +302,8 @@ mod tests {
         assert_eq!(obsolete(&revisions, Some(2), &BTreeSet::from(["1", "6"])), ["2", "3"]);
         assert!(obsolete(&revisions, None, &BTreeSet::new()).is_empty());
         assert_eq!(obsolete(&revisions, Some(0), &BTreeSet::from(["6"])).len(), 5);
+        let many: Revisions = (0..150).map(|number| stored(&number.to_string(), "1.22", number, &json!({}))).collect();
+        assert_eq!(obsolete(&many, Some(i32::MAX), &BTreeSet::new()).len(), 50);
     }
 
     #[test]

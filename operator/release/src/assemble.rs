@@ -17,10 +17,29 @@ use super::source::{self, Source};
 use knative_operator_objects::CompactObject;
 use knative_operator_objects::text;
 
+/// Maximum number of sources in a list of manifests, which is that of the manifests in the cache.
+const MAX_SOURCES: usize = 256;
+/// Maximum number of objects of all manifests before rendering, duplicates included. An
+/// installation has half as many at most.
+const MAX_OBJECTS: usize = 10_000;
+/// Maximum size of these objects, as compact JSON.
+const MAX_SIZE: usize = 16 << 20;
+
+/// Why manifests are refused, whatever they contain.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum TooMuch {
+    #[error("all manifests together have more than {} objects", MAX_OBJECTS)]
+    Objects,
+    #[error("all manifests together have more than {} MiB", MAX_SIZE >> 20)]
+    Bytes,
+}
+
 /// Released objects, before rendering.
 #[derive(Clone, Debug, Default)]
 pub struct Release {
     parts: Vec<Objects>,
+    /// Number of objects and of their bytes.
+    size: (usize, usize),
     /// Sources for `status.manifests`: the release or the manifests instead of it, the additional
     /// ones, and the ingresses or sources, each as one string.
     pub manifests: Vec<String>,
@@ -36,6 +55,21 @@ impl Release {
     /// Whether it has the same objects as `other`.
     pub fn is_same(&self, other: &Self) -> bool {
         self.parts.len() == other.parts.len() && self.parts.iter().zip(&other.parts).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    /// Adds `part`, unless there is too much then: the author of a resource names any number of
+    /// manifests.
+    fn add(&mut self, part: Objects) -> Result<(), TooMuch> {
+        let bytes: usize = part.iter().map(|object| object.text().len()).sum();
+        self.size = (self.size.0 + part.len(), self.size.1 + bytes);
+        if self.size.0 > MAX_OBJECTS {
+            return Err(TooMuch::Objects);
+        }
+        if self.size.1 > MAX_SIZE {
+            return Err(TooMuch::Bytes);
+        }
+        self.parts.push(part);
+        Ok(())
     }
 
     /// The objects in order, possibly with duplicates.
@@ -172,11 +206,14 @@ impl Library {
         given: &[ManifestSource],
         version: &Version,
     ) -> Result<(), ReleaseError> {
-        let mut names = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for (index, manifest) in given.iter().enumerate() {
             let field = format!("{field}[{index}].URL");
             let invalid = |why: String| ReleaseError::Source { field: field.clone(), why };
             for source in source::sources(manifest, version).map_err(|e| invalid(e.to_string()))? {
+                if names.len() == MAX_SOURCES {
+                    return Err(invalid(format!("is one of more than {MAX_SOURCES} manifests; join some of them")));
+                }
                 let failed = |why: String| invalid(format!("{source}: {why}"));
                 let found = match &source {
                     Source::Url(url) => {
@@ -196,7 +233,7 @@ impl Library {
                     return Err(failed(why + hint));
                 }
                 names.push(source.to_string());
-                release.parts.push(found);
+                release.add(found).map_err(|error| failed(error.to_string()))?;
             }
         }
         release.manifests.push(names.join(","));
@@ -234,4 +271,46 @@ fn other_version(objects: &Objects, version: &Version) -> Option<String> {
             text(&object, "/metadata/name")
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::host_policy::HostPolicy;
+
+    #[test]
+    fn manifests_have_limits_together() {
+        let object = |bytes: usize| {
+            CompactObject::new(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
+                "data": {"a": "x".repeat(bytes)}}))
+        };
+        let (mut release, part): (_, Objects) = (Release::default(), Arc::new(vec![object(1); 1000]));
+        (0..10).for_each(|_| release.add(Arc::clone(&part)).unwrap());
+        assert_eq!(release.add(part), Err(TooMuch::Objects));
+        let (mut release, part): (_, Objects) = (Release::default(), Arc::new(vec![object(1 << 20)]));
+        (0..15).for_each(|_| release.add(Arc::clone(&part)).unwrap());
+        assert_eq!(release.add(part), Err(TooMuch::Bytes));
+    }
+
+    #[tokio::test]
+    async fn list_of_manifests_has_a_limit() {
+        knative_operator_runtime::install_crypto();
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a.yaml");
+        std::fs::write(&path, "{apiVersion: v1, kind: X, metadata: {name: a}}").unwrap();
+        let bundle = Bundle::open(root.path().to_owned());
+        bundle.objects(&path).unwrap();
+        let downloads = Downloads::new(Duration::from_secs(1), HostPolicy::any()).unwrap();
+        let library = Library { bundle, downloads, archive: None, keeps_installed: false };
+        let version: Version = "1.22.1".parse().unwrap();
+        for (number, is_read) in [(MAX_SOURCES, true), (MAX_SOURCES + 1, false)] {
+            let given = [ManifestSource { url: "a.yaml,".repeat(number) }];
+            let read = library.add_sources(&mut Release::default(), "n", "spec.manifests", &given, &version).await;
+            assert_eq!(read.is_ok(), is_read, "{number}: {read:?}");
+        }
+    }
 }

@@ -67,6 +67,12 @@ pub fn has_former(resource: &Knative) -> bool {
     resource.status().is_some_and(|status| !recorded(status).is_empty())
 }
 
+/// Whether `resource` has installed a version on another cluster, where its author was permitted
+/// to. Its finalizer, which its author may write, does not show that.
+pub fn has_installed_elsewhere(resource: &Knative) -> bool {
+    resource.status().is_some_and(|status| recorded(status).iter().any(|cluster| cluster.version.is_some()))
+}
+
 /// Why `cluster` may be another one than that of the status: its uid can't be read now.
 pub fn unidentified(resource: &Knative, cluster: &Cluster) -> Option<Unresolved> {
     let known = resource.status()?.annotations.get(CLUSTER_UID).filter(|_| cluster.uid.is_none())?;
@@ -203,7 +209,7 @@ pub async fn start_over(
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::{ClusterProfileReference, KnativeServing};
+    use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeServing};
 
     use super::*;
 
@@ -232,6 +238,17 @@ mod tests {
             (&KnativeStatus { version: Some("1.22.1".to_owned()), ..KnativeStatus::default() }, Some("b")),
         ] {
             assert_eq!(left(&new, status, now), None, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn finalizer_shows_no_former_installation() {
+        for (version, expected) in [(None, false), (Some("1.22.1"), true)] {
+            let mut serving = KnativeServing::default();
+            serving.metadata.finalizers = Some(vec![Component::Serving.finalizer().to_owned()]);
+            serving.status = Some(started(&Knative::Serving(serving.clone()), "n", &status("a", version), "b"));
+            let moved = Knative::Serving(serving);
+            assert_eq!((has_former(&moved), has_installed_elsewhere(&moved)), (true, expected));
         }
     }
 

@@ -104,7 +104,7 @@ impl Ownership<'_> {
         let (mut own, mut looked) = self.look().await?;
         let (mut is_created, mut has_finalizer) = (false, false);
         // Also on another cluster of the same ClusterProfile.
-        let has_installed = self.resource.has_installed() || moved::has_former(self.resource);
+        let has_installed = self.resource.has_installed() || moved::has_installed_elsewhere(self.resource);
         for _ in 0..MAX_STEPS {
             let claimant = self.claimant(own.as_ref());
             // Also of a confirmed owner, once: its record may be forged.

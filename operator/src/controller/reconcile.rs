@@ -213,7 +213,10 @@ async fn install_target(
         return outcome;
     }
     state.cluster_uid.clone_from(&cluster.uid);
-    let permit = cx.reconcile_permits.acquire(resource.common().cluster_profile_ref.as_ref(), &cx.metrics).await;
+    let permit = cx
+        .reconcile_permits
+        .acquire(resource.namespace(), resource.common().cluster_profile_ref.as_ref(), &cx.metrics)
+        .await;
     if let Some(why) = obstacle(resource) {
         return Outcome::failed(resource, why, Requeue::AwaitChange);
     }

@@ -58,7 +58,10 @@ pub async fn delete_installation(
         (state.remaining, state.idle_checks) = (None, 0);
         state.remaining_on.clone_from(&cluster.uid);
     }
-    let _permit = cx.reconcile_permits.acquire(resource.common().cluster_profile_ref.as_ref(), &cx.metrics).await;
+    let _permit = cx
+        .reconcile_permits
+        .acquire(resource.namespace(), resource.common().cluster_profile_ref.as_ref(), &cx.metrics)
+        .await;
     let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
     let (me, stored) = (cx.owner(resource), store.load(&cluster.client).await?);

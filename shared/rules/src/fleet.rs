@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::context::{FleetContext, RuleContext};
 use super::parse::{drop_nulls, parse_with_path};
 use super::rule::{Example, Rule, Severity, Violation};
-use super::validate::remove_existing;
+use super::validate::{limit, remove_existing};
 use super::{fleet_clusters, fleet_gate, fleet_spec, fleet_template, protected};
 use knative_operator_shared::api::{Knative, KnativeFleet};
 use knative_operator_shared::label::{FIELD_MANAGER, FLEET_FIELD_MANAGER};
@@ -48,6 +48,7 @@ pub fn validate_fleet(fleet: &KnativeFleet, context: &FleetContext<'_>) -> Vec<V
     fleet_template::check(fleet, context, &mut violations);
     fleet_clusters::check(fleet, context, &mut violations);
     violations.extend(validate_fleet_metadata(&fleet.metadata));
+    limit(&mut violations);
     violations
 }
 

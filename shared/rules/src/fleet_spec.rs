@@ -8,6 +8,7 @@ use super::fleet_selector::{SELECTOR, check_selectors};
 use super::rule::{Example, Rule, Severity, Violation};
 use knative_operator_shared::api::KnativeFleetSpec;
 use knative_operator_shared::api::fleet::{Selecting, Stage};
+use knative_operator_shared::fleet::content::MAX_HISTORY;
 use knative_operator_shared::fleet::stage::{REMOVAL, REST};
 use knative_operator_shared::syntax;
 
@@ -41,7 +42,7 @@ pub static STAGE: Rule = Rule {
 pub static LIMIT: Rule = Rule {
     id: "fleet-limit",
     severity: Severity::Error,
-    requirement: "`maxConcurrent`, `maxFailures` and `maxAtOnce` of a KnativeFleet are numbers or percentages from 1% (`maxFailures`: 0%) to 100%; seconds and `revisionHistoryLimit` are not negative, and `progressDeadlineSeconds` is at least 1.",
+    requirement: "`maxConcurrent`, `maxFailures` and `maxAtOnce` of a KnativeFleet are numbers or percentages from 1% (`maxFailures`: 0%) to 100%; seconds and `revisionHistoryLimit` are not negative, the latter is at most 100, and `progressDeadlineSeconds` is at least 1.",
     valid: Example::fleet(
         r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "all", "maxConcurrent": "25%", "maxFailures": 0}]}}"#,
     ),
@@ -87,6 +88,10 @@ pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
     }
     if spec.revision_history_limit.is_some_and(|limit| limit < 0) {
         violations.push(LIMIT.at("spec.revisionHistoryLimit", "is negative", "set it to 0 or a higher number"));
+    }
+    if spec.revision_history_limit.is_some_and(|limit| limit > MAX_HISTORY) {
+        let message = format!("is more than {MAX_HISTORY}, which are kept at most");
+        violations.push(LIMIT.at("spec.revisionHistoryLimit", message, "set it to a lower number"));
     }
 }
 
@@ -240,6 +245,7 @@ mod tests {
             (json!({"removal": {"maxAtOnce": "many"}}), "spec.removal.maxAtOnce: \"many\""),
             (json!({"removal": {"gracePeriodSeconds": -1}}), "spec.removal.gracePeriodSeconds: is negative"),
             (json!({"revisionHistoryLimit": -1}), "spec.revisionHistoryLimit"),
+            (json!({"revisionHistoryLimit": 101}), "spec.revisionHistoryLimit: is more than 100"),
             // The rules for single resources.
             (json!({"serving": {"spec": {"version": "x"}}}), "spec.serving.spec.version: \"x\" is not a version"),
             (

@@ -1,9 +1,10 @@
 //! Templates of fleets: they follow the rules for single resources, with the overrides of each
 //! cluster, too.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::context::{FleetContext, RuleContext};
 use super::parse;
@@ -30,6 +31,13 @@ pub static TEMPLATE: Rule = Rule {
 /// Maximum number of templates with overrides that are validated, so that a review takes less than
 /// a second. The operator reports the others on their clusters.
 const MAX_TEMPLATES: usize = 10_000;
+/// Maximum size of these templates together, in bytes, for the same reason: the author of a fleet
+/// decides on the size of each.
+const MAX_SIZE: usize = 32 << 20;
+/// Size of a value besides its text, in bytes.
+const VALUE_SIZE: usize = 16;
+/// Maximum number of comparisons of a cluster with the selector of an override.
+const MAX_COMPARISONS: usize = 10_000_000;
 
 /// Overrides, by index, of a cluster; no cluster if only the override is known.
 type Combinations<'a> = BTreeMap<Vec<usize>, Option<&'a ClusterProfileReference>>;
@@ -57,22 +65,26 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
             continue;
         }
         let value = json!(template);
-        let own = of_template(component, namespace, &value, context);
+        let mut own = of_template(component, namespace, &value, context);
         violations.extend(own.iter().cloned().map(|violation| within(&field, violation, None)));
+        own.retain(Violation::is_error);
         let mut known: HashSet<_> = violations.iter().map(|known| (known.rule.id, known.field.clone())).collect();
-        let mut templates = 0;
+        let sizes: Vec<usize> = spec.overrides.iter().map(|change| size_of_fields(change.patch(component))).collect();
+        let (mut templates, mut read, least) = (0, 0_usize, size(&value));
         for (indices, cluster) in combinations(&spec.overrides, clusters.as_deref(), is_overridden) {
-            let (mut value, mut before) = (value.clone(), own.clone());
+            let largest = least + indices.iter().map(|index| sizes[*index]).sum::<usize>();
             templates += indices.len();
-            if templates > MAX_TEMPLATES {
+            read = read.saturating_add(indices.len().saturating_mul(largest));
+            if templates > MAX_TEMPLATES || read > MAX_SIZE {
                 break;
             }
+            let (mut value, mut before) = (value.clone(), own.clone());
             for index in indices {
                 json_patch::merge(&mut value, &Value::Object(spec.overrides[index].patch(component).clone()));
-                let after = of_template(component, namespace, &value, context);
+                let mut after = of_template(component, namespace, &value, context);
+                after.retain(Violation::is_error);
                 let mut new = after.clone();
                 remove_existing(&mut new, &before);
-                new.retain(Violation::is_error);
                 let field = format!("spec.overrides[{index}].{}", component.word());
                 for violation in new.into_iter().map(|violation| within(&field, violation, cluster)) {
                     // One cluster is enough.
@@ -115,19 +127,40 @@ fn combinations<'a>(
 ) -> Combinations<'a> {
     let selectors: Vec<Option<ClusterSelector>> =
         overrides.iter().map(|change| ClusterSelector::of_override(change).ok()).collect();
-    let mut combinations = Combinations::new();
-    for (cluster, traits) in clusters.unwrap_or_default() {
+    let most = (MAX_COMPARISONS / overrides.len().max(1)).max(1);
+    let (mut combinations, mut number) = (Combinations::new(), 0);
+    let mut is_selected = vec![false; overrides.len()];
+    for (cluster, traits) in clusters.unwrap_or_default().iter().take(most) {
+        if number > MAX_TEMPLATES {
+            break;
+        }
         let selects = |index: &usize| selectors[*index].as_ref().is_some_and(|selector| selector.matches(traits));
         let indices: Vec<usize> = (0..overrides.len()).filter(|index| is_overridden(*index)).filter(selects).collect();
-        combinations.entry(indices).or_insert(Some(cluster));
-    }
-    let of_clusters: Vec<Vec<usize>> = combinations.keys().cloned().collect();
-    for index in (0..overrides.len()).filter(|index| is_overridden(*index)) {
-        if of_clusters.iter().all(|indices| !indices.contains(&index)) {
-            combinations.insert(vec![index], None);
+        indices.iter().for_each(|index| is_selected[*index] = true);
+        if let Entry::Vacant(entry) = combinations.entry(indices) {
+            number += entry.key().len();
+            entry.insert(Some(cluster));
         }
     }
+    for index in (0..overrides.len()).filter(|index| is_overridden(*index) && !is_selected[*index]) {
+        combinations.insert(vec![index], None);
+    }
     combinations
+}
+
+/// Approximate size of `value`, in bytes.
+fn size(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => size_of_fields(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    VALUE_SIZE + inner
+}
+
+fn size_of_fields(fields: &Map<String, Value>) -> usize {
+    fields.iter().map(|(name, value)| name.len() + size(value)).sum()
 }
 
 /// Violations of `template` as a resource.
@@ -153,4 +186,61 @@ fn within(field: &str, violation: Violation, cluster: Option<&ClusterProfileRefe
     };
     let separator = if violation.field.is_empty() { "" } else { "." };
     Violation { field: format!("{field}{separator}{}", violation.field), message, ..violation }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    /// The errors in a fleet with this value in the template, and many overrides, the last one
+    /// of which is invalid.
+    fn of_many_overrides(value: &str) -> Vec<Violation> {
+        let version = |index: usize| if index == 1999 { "x" } else { "1.22" };
+        let overrides: Vec<Value> = (0..2000)
+            .map(|index| {
+                json!({"clusterSelector": {"matchLabels": {"n": index.to_string()}},
+                    "serving": {"spec": {"version": version(index)}}})
+            })
+            .collect();
+        let fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "f", "namespace": "n"},
+            "spec": {"placement": {"clusterSelector": {}}, "serving": {"spec": {"config": {"network": {"domain-template": value}}}},
+                "overrides": overrides}});
+        let mut violations = Vec::new();
+        check(&serde_json::from_value(fleet).unwrap(), &FleetContext::default(), &mut violations);
+        violations.retain(Violation::is_error);
+        violations
+    }
+
+    #[test]
+    fn large_templates_are_validated_less_often() {
+        assert_eq!(of_many_overrides("x").len(), 1);
+        // Together, they have 120 MiB.
+        assert!(of_many_overrides(&"x".repeat(60 << 10)).is_empty());
+    }
+
+    #[test]
+    fn combinations_are_bounded() {
+        let overrides: Vec<FleetOverride> = (0..400)
+            .map(|index| {
+                let others =
+                    json!({"matchExpressions": [{"key": "n", "operator": "NotIn", "values": [index.to_string()]}]});
+                serde_json::from_value(json!({"clusterSelector": others, "serving": {"spec": {}}})).unwrap()
+            })
+            .collect();
+        let traits: Vec<Traits<'static>> = (0..400)
+            .map(|index| Traits {
+                labels: Cow::Owned([("n".to_owned(), index.to_string())].into()),
+                properties: Cow::Owned(BTreeMap::new()),
+                are_unreadable: false,
+            })
+            .collect();
+        let cluster = |index: usize| ClusterProfileReference { name: index.to_string(), namespace: "n".to_owned() };
+        let clusters: Vec<_> = traits.iter().enumerate().map(|(index, traits)| (cluster(index), traits)).collect();
+        let all = combinations(&overrides, Some(&clusters[..]), |_| true);
+        let number: usize = all.keys().map(Vec::len).sum();
+        assert!((MAX_TEMPLATES..MAX_TEMPLATES + 1000).contains(&number), "{number}");
+        assert_eq!(combinations(&overrides, Some(&clusters[..1]), |_| true).len(), 2, "and the one that it lacks");
+    }
 }

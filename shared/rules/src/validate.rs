@@ -15,6 +15,9 @@ use knative_operator_shared::label::{MINOR_VERSIONS, ON_DELETE, ON_UNREACHABLE, 
 /// The annotations that rules are about. They are checked if the spec stays, too.
 pub const ANNOTATIONS: [&str; 4] = [ON_UNREACHABLE, ON_DELETE, MINOR_VERSIONS, PROTECTED];
 
+/// Maximum number of violations that are kept of a resource, which may have as many as values.
+const MAX_VIOLATIONS: usize = 1000;
+
 /// Violations of `new`, which replaces `old` if given, as far as `context` tells. An update is
 /// never refused for a violation that `old` already has.
 pub fn validate_change(new: &Knative, old: Option<&Knative>, context: &RuleContext<'_>) -> Vec<Violation> {
@@ -78,13 +81,48 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     if let Some(names) = context.names(resource) {
         violations.extend(names.unmatched(resource));
     }
+    limit(&mut violations);
     violations
+}
+
+/// Keeps [`MAX_VIOLATIONS`] of `violations`, errors first.
+pub fn limit(violations: &mut Vec<Violation>) {
+    if violations.len() > MAX_VIOLATIONS {
+        violations.sort_by_key(|violation| !violation.is_error());
+        violations.truncate(MAX_VIOLATIONS);
+        violations.shrink_to_fit();
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse::READABLE;
+    use std::collections::BTreeMap;
+
+    use super::super::parse::{READABLE, parse};
+    use super::super::rule::Severity;
     use super::*;
+    use knative_operator_shared::api::Component;
+    use serde_json::{Value, json};
+
+    fn of_config(config: &Value) -> Vec<Violation> {
+        let object = json!({"metadata": {"name": "x", "namespace": "y"}, "spec": {"config": config}});
+        validate(&parse(Component::Serving, &object).unwrap(), &RuleContext::default())
+    }
+
+    #[test]
+    fn violations_are_bounded() {
+        let keys: BTreeMap<String, &str> = (0..20_000).map(|number| (format!("/{number}"), "")).collect();
+        let violations = of_config(&json!({"domain": keys}));
+        assert!(violations.len() == MAX_VIOLATIONS && violations.iter().all(Violation::is_error));
+        // A name of any length is not repeated for each of its keys.
+        let long = of_config(&json!({("x/".repeat(10_000)): keys}));
+        assert_eq!(long.iter().filter(|violation| violation.field.starts_with("spec.config")).count(), 1);
+        let warning = Violation { severity: Severity::Warning, ..READABLE.at("a", "b", "c") };
+        let mut mixed = vec![warning; 2000];
+        mixed.push(READABLE.at("a", "b", "c"));
+        limit(&mut mixed);
+        assert!(mixed.len() == MAX_VIOLATIONS && mixed[0].is_error());
+    }
 
     #[test]
     fn violations_are_compared_one_for_one() {

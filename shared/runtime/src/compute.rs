@@ -3,10 +3,9 @@
 //! would take processor time from those tasks, and memory, and would not end sooner. Namespaces
 //! take turns, so that nobody keeps others waiting with many resources.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-
 use tokio::sync::Semaphore;
+
+use crate::queues::Queues;
 
 /// Number of works at the same time, which is that of the operator's worker threads. As many of a
 /// namespace are in the queue with those of others.
@@ -27,39 +26,26 @@ pub async fn compute<T>(namespace: &str, work: impl FnOnce() -> T) -> T {
 /// Places for works.
 struct Places {
     all: Semaphore,
-    turns: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+    namespaces: Queues,
 }
 
 impl Places {
     const fn new(most: usize) -> Self {
-        Self { all: Semaphore::const_new(most), turns: Mutex::new(BTreeMap::new()) }
+        Self { all: Semaphore::const_new(most), namespaces: Queues::new(MOST) }
     }
 
     async fn compute<T>(&self, namespace: &str, work: impl FnOnce() -> T) -> T {
-        let turns = self.turns(namespace);
-        // The semaphores are never closed, so this only waits.
-        let _turn = turns.acquire().await;
+        // Its semaphores are never closed, so this only waits.
+        let _turn = self.namespaces.enter(namespace).await;
         let _place = self.all.acquire().await;
         tokio::task::block_in_place(work)
-    }
-
-    /// Who of `namespace` is in the queue.
-    fn turns(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turns) = all.get(namespace).and_then(Weak::upgrade) {
-            return turns;
-        }
-        all.retain(|_, turns| turns.strong_count() > 0);
-        let turns = Arc::new(Semaphore::new(MOST));
-        all.insert(namespace.to_owned(), Arc::downgrade(&turns));
-        turns
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use std::task::{Context, Waker};
     use std::time::Duration;
 
@@ -106,7 +92,5 @@ mod tests {
         // All works are in the queue before the place is free.
         runtime.block_on(join(works, async { drop(place) }));
         assert_eq!(*done.lock().unwrap(), ["a", "a", "b", "c", "a", "a", "a"]);
-        drop(places.turns("d"));
-        assert_eq!(places.turns.lock().unwrap().len(), 1);
     }
 }

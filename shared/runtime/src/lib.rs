@@ -4,9 +4,10 @@
 //! the hub ([`fence`]: what it sends on the condition of a Lease) and [`user`] that of a user,
 //! [`untyped`] reads objects, [`constant_backoff`] says when to try a watch again,
 //! [`watch_activity`] is what a watch does, `connect_error` formats errors of connections,
-//! [`compute`] limits what takes the processor for long, [`json_response`] answers in JSON,
-//! `spaced` answers what takes long to make, [`rarely`] limits what is logged. What is not of our
-//! processes is in [`knative_operator_client`], and here, too.
+//! [`compute`] limits what takes the processor for long, [`queues`] keep one from keeping others
+//! waiting, [`json_response`] answers in JSON, `spaced` answers what takes long to make, [`rarely`]
+//! limits what is logged. What is not of our processes is in [`knative_operator_client`], and here,
+//! too.
 
 pub mod access;
 pub mod admin;
@@ -21,6 +22,7 @@ pub mod json_response;
 pub mod log;
 mod metrics_access;
 pub mod process;
+pub mod queues;
 pub mod rarely;
 pub mod ready;
 pub mod signal;

@@ -13,6 +13,8 @@ use crate::api::{Component, KnativeFleetSpec};
 use crate::name::MAX_NAME;
 use crate::version::Version;
 
+/// Maximum number of earlier revisions that a fleet keeps. The operator has all of them in memory.
+pub const MAX_HISTORY: i32 = 100;
 /// Length of the digest in the name of a revision, in bytes. The content is compared, too.
 const NAME_DIGEST: usize = 16;
 /// The same, of names that an earlier version gave.

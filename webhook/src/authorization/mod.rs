@@ -118,8 +118,8 @@ impl Inner {
         if !fleet::is_fleet(request) {
             return Ok(questions::about(request));
         }
-        let request = request.clone();
-        self.fleets.run(move || questions::about(&request)).await
+        let (namespace, request) = (request.namespace.clone(), request.clone());
+        self.fleets.run(&namespace, move || questions::about(&request)).await
     }
 }
 

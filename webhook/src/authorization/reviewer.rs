@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use knative_operator_rules::authorization::permission::Permission;
 use knative_operator_runtime::backoff::Backoff;
+use knative_operator_runtime::queues::Queues;
 use knative_operator_runtime::rarely::Rarely;
 use knative_operator_runtime::{access, error_text};
 use kube::Client;
@@ -17,6 +18,9 @@ use knative_operator_rules::authorization::author::User;
 
 /// Maximum number of requests in progress.
 const MAX_REQUESTS: usize = 64;
+/// Maximum number of requests in progress or in the queue about one user. A fleet with many
+/// namespaces has hundreds of questions.
+const MAX_OF_USER: usize = MAX_REQUESTS / 2;
 /// Time between a failed request and the next.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
 
@@ -24,6 +28,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 pub struct Reviewer {
     client: Client,
     requests: Semaphore,
+    users: Queues,
     cache: Cache,
     metrics: Metrics,
     /// When a failure was logged: users decide how many there are while the API server doesn't
@@ -34,8 +39,8 @@ pub struct Reviewer {
 impl Reviewer {
     /// Asks with `client`.
     pub fn new(client: Client, metrics: Metrics) -> Self {
-        let (requests, cache) = (Semaphore::new(MAX_REQUESTS), Cache::new());
-        Self { client, requests, cache, metrics, failures: Rarely::default() }
+        let (requests, users) = (Semaphore::new(MAX_REQUESTS), Queues::new(MAX_OF_USER));
+        Self { client, requests, users, cache: Cache::new(), metrics, failures: Rarely::default() }
     }
 
     /// Whether `user` has `permission`; unknown after `deadline`.
@@ -84,6 +89,7 @@ impl Reviewer {
     }
 
     async fn request_once(&self, user: &User, permission: &Permission) -> kube::Result<bool> {
+        let _place = self.users.enter(&user.username).await;
         // The semaphore is never closed.
         let _permit = self.requests.acquire().await.ok();
         let started = Instant::now();
@@ -104,9 +110,12 @@ fn is_transient(error: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::pin::pin;
 
     use axum::http::{Request, Response};
+    use futures::future::{Either, join_all, select};
     use kube::client::Body;
+    use serde_json::json;
 
     use super::*;
 
@@ -118,6 +127,30 @@ mod tests {
         let reviewer = Reviewer::new(Client::new(service, "default"), Metrics::registered().0);
         let error = kube::Error::LinesCodecMaxLineLengthExceeded;
         assert_eq!([reviewer.log(&error), reviewer.log(&error)], [true, false]);
+    }
+
+    #[tokio::test]
+    async fn user_with_many_questions_keeps_no_other_waiting() {
+        // It answers nothing about the user `many`.
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let mut review: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            if review["spec"]["user"] == "many" {
+                std::future::pending::<()>().await;
+            }
+            review["status"] = json!({"allowed": true});
+            Ok::<_, Infallible>(Response::new(Body::from(review.to_string().into_bytes())))
+        });
+        let reviewer = Reviewer::new(Client::new(service, "default"), Metrics::registered().0);
+        let user = |name: &str| User { username: name.to_owned(), ..User::default() };
+        let (many, one, deadline) = (user("many"), user("one"), Instant::now() + Duration::from_secs(60));
+        let permissions: Vec<_> = (0..200).map(|number| Permission::to_use("n", &number.to_string())).collect();
+        let waiting = pin!(join_all(permissions.iter().map(|permission| reviewer.ask(&many, permission, deadline))));
+        let other = pin!(reviewer.ask(&one, &permissions[0], deadline));
+        match select(waiting, other).await {
+            Either::Right((answer, _)) => assert_eq!(answer, Answer::Allowed),
+            Either::Left(_) => panic!("the other waited for all questions of the user"),
+        }
     }
 
     #[test]

@@ -1,17 +1,23 @@
 //! Tests of what reviews tell whom.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use axum::http::{Request as HttpRequest, Response};
+use futures::future::{Either, join, select};
 use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_shared::fleet::selector::Traits;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::authorization::Mode;
+use crate::cluster_facts::ProfileFacts;
 
 /// The webhook on a hub with one KnativeServing, for a ClusterProfile that is gone; users have all
 /// permissions, or none.
@@ -32,12 +38,17 @@ fn app(has_permission: bool) -> App {
 
 /// The response to a new KnativeServing with `version` on the cluster of the other one.
 async fn respond(app: &App, webhook: Webhook, version: &str) -> Value {
-    let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-        "metadata": {"name": "knative-serving", "namespace": "own"},
-        "spec": {"version": version, "clusterProfileRef": {"name": "spoke", "namespace": "fleet"}}});
+    let spec = json!({"version": version, "clusterProfileRef": {"name": "spoke", "namespace": "fleet"}});
+    create(app, webhook, ("KnativeServing", "v1beta1"), &spec).await
+}
+
+/// The response to a new resource of a kind with `spec`.
+async fn create(app: &App, webhook: Webhook, (kind, version): (&str, &str), spec: &Value) -> Value {
+    let object = json!({"apiVersion": format!("operator.knative.dev/{version}"), "kind": kind,
+        "metadata": {"name": "new", "namespace": "own"}, "spec": spec});
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "u", "userInfo": {"username": "ed"}, "operation": "CREATE", "name": "knative-serving", "namespace": "own",
-        "object": object, "kind": {"group": "operator.knative.dev", "version": "v1beta1", "kind": "KnativeServing"}}});
+        "uid": "u", "userInfo": {"username": "ed"}, "operation": "CREATE", "name": "new", "namespace": "own",
+        "object": object, "kind": {"group": "operator.knative.dev", "version": version, "kind": kind}}});
     let review = app.decide(webhook, review.to_string().as_bytes(), true).await;
     serde_json::to_value(review.unwrap()).unwrap()["response"].clone()
 }
@@ -61,6 +72,28 @@ async fn user_without_permission_learns_nothing_about_a_cluster() {
 }
 
 #[tokio::test]
+async fn user_without_permission_learns_no_cluster_by_a_fleet() {
+    let change = json!({"clusterSelector": {"matchLabels": {"env": "prod"}}, "serving": {"spec": {"high-availability": {"replicas": 0}}}});
+    let spec = json!({"placement": {"clusterSelector": {}, "namespaces": ["*"]},
+        "serving": {"spec": {"version": "1.22"}}, "overrides": [change]});
+    let responses = async |has_permission: bool| {
+        let app = app(has_permission);
+        let traits = Traits { labels: Cow::Owned([("env".to_owned(), "prod".to_owned())].into()), ..Traits::default() };
+        let reference = ClusterProfileReference { namespace: "secret".to_owned(), name: "zanzibar".to_owned() };
+        app.facts.set_profiles(HashMap::from([(reference, ProfileFacts { healthy: true, traits })]));
+        let mut all = String::new();
+        for webhook in [Webhook::Mutate, Webhook::Validate] {
+            all += &create(&app, webhook, ("KnativeFleet", "v1alpha1"), &spec).await.to_string();
+        }
+        all
+    };
+    let (told, untold) = (responses(true).await, responses(false).await);
+    assert!(told.contains("replicas") && told.contains("(cluster secret/zanzibar)"), "{told}");
+    assert!(untold.contains("is not allowed to use all ClusterProfiles"), "{untold}");
+    assert!(!untold.contains("zanzibar") && !untold.contains("(cluster"), "{untold}");
+}
+
+#[tokio::test]
 async fn nothing_is_looked_up_for_a_user_without_permission() {
     for (has_permission, expected) in [(false, 0), (true, 1)] {
         let requests = Arc::new(AtomicUsize::new(0));
@@ -76,6 +109,30 @@ async fn nothing_is_looked_up_for_a_user_without_permission() {
         assert!(!response.contains("already has"), "{response}");
         assert_eq!(requests.load(Ordering::Relaxed), expected, "{response}");
     }
+}
+
+#[tokio::test]
+async fn large_resources_take_turns_and_small_ones_do_not_wait() {
+    let (app, (end, ended)) = (app(true), mpsc::channel::<()>());
+    let spec = |size: usize| json!({"clusterProfileRef": {"name": "spoke", "namespace": "fleet"}, "config": {"network": {"domain-template": "x".repeat(size)}}});
+    let (small, large, is_answered) = (spec(10), spec(LARGE), AtomicBool::new(false));
+    let serving = ("KnativeServing", "v1beta1");
+    // A fleet of somebody else takes long.
+    let busy = app.fleets.run("other", move || drop(ended.recv()));
+    let waiting = async {
+        let response = create(&app, Webhook::Mutate, serving, &large).await;
+        is_answered.store(true, Ordering::Relaxed);
+        response
+    };
+    let both = pin!(join(busy, waiting));
+    let small = pin!(create(&app, Webhook::Mutate, serving, &small));
+    let (answer, both) = match select(both, small).await {
+        Either::Right(answered) => answered,
+        Either::Left(_) => panic!("the fleet ended early"),
+    };
+    assert!(answer["uid"] == "u" && !is_answered.load(Ordering::Relaxed), "{answer}");
+    drop(end);
+    assert_eq!(both.await.1["uid"], "u");
 }
 
 #[test]

@@ -7,7 +7,13 @@ use serde_json::{Value, json};
 use super::table::{self, Below};
 use crate::{drop_nulls, has_nulls};
 use knative_operator_shared::api::Component;
+use knative_operator_shared::text::start;
 
+/// Maximum number of fields that are named: users write as many as a resource has values.
+const MAX_CHANGED: usize = 1000;
+/// Maximum length of a name in a path, in bytes. Those of users may be longer, and the path of each
+/// field below has them.
+const MAX_NAME: usize = 253;
 /// Start of the names of ConfigMaps, which `spec.config` may omit.
 const CONFIG: &str = "config-";
 /// Key with the documentation of a ConfigMap.
@@ -102,11 +108,22 @@ fn pairs<'v>(old: Parts<'v>, new: Parts<'v>) -> Vec<(&'v str, Option<&'v Value>,
 /// A comparison of two specs.
 struct Comparison {
     component: Component,
-    /// Paths of what needs the permission.
+    /// Paths of what needs the permission, [`MAX_CHANGED`] at most.
     changed: Vec<String>,
 }
 
+/// `name` in a path.
+fn shown(name: &str) -> &str {
+    start(name, MAX_NAME)
+}
+
 impl Comparison {
+    fn record(&mut self, path: String) {
+        if self.changed.len() < MAX_CHANGED {
+            self.changed.push(path);
+        }
+    }
+
     /// Compares the field `pattern`, which is at `path`.
     fn value(&mut self, pattern: &str, path: &str, old: Option<&Value>, new: Option<&Value>) {
         let (old, new) = (significant(pattern, old), significant(pattern, new));
@@ -117,17 +134,17 @@ impl Comparison {
             Some(Below::Settings) => self.config(path, old, new),
             Some(Below::Fields) => self.object(pattern, path, old, new),
             Some(Below::Items) => self.list(pattern, path, old, new),
-            None => self.changed.push(path.to_owned()),
+            None => self.record(path.to_owned()),
         }
     }
 
     fn object(&mut self, pattern: &str, path: &str, old: Option<&Value>, new: Option<&Value>) {
         let (Some(old), Some(new)) = (fields(old), fields(new)) else {
-            self.changed.push(path.to_owned());
+            self.record(path.to_owned());
             return;
         };
         for (name, old, new) in pairs(old, new) {
-            self.value(&table::child(pattern, name), &format!("{path}.{name}"), old, new);
+            self.value(&table::child(pattern, name), &format!("{path}.{}", shown(name)), old, new);
         }
     }
 
@@ -135,31 +152,31 @@ impl Comparison {
     fn list(&mut self, pattern: &str, path: &str, old: Option<&Value>, new: Option<&Value>) {
         let key = if pattern == "workloads" { "name" } else { "container" };
         let (Some(old), Some(new)) = (items(old, key), items(new, key)) else {
-            self.changed.push(path.to_owned());
+            self.record(path.to_owned());
             return;
         };
         for (name, old, new) in pairs(old, new) {
-            self.object(&format!("{pattern}[]"), &format!("{path}[{name}]"), old, new);
+            self.object(&format!("{pattern}[]"), &format!("{path}[{}]", shown(name)), old, new);
         }
     }
 
     /// Compares the keys of ConfigMaps.
     fn config(&mut self, path: &str, old: Option<&Value>, new: Option<&Value>) {
         let (Some(old), Some(new)) = (fields(old), fields(new)) else {
-            self.changed.push(path.to_owned());
+            self.record(path.to_owned());
             return;
         };
         for (map, old, new) in pairs(old, new) {
-            let path = format!("{path}.{map}");
+            let path = format!("{path}.{}", shown(map));
             let (Some(old), Some(new)) = (fields(old), fields(new)) else {
-                self.changed.push(path);
+                self.record(path);
                 continue;
             };
             for (key, old, new) in pairs(old, new) {
                 let setting = table::setting(self.component, map, key);
                 let is_permitted = setting.is_some_and(|entry| entry.permits(old, new));
                 if key != EXAMPLE && !is_permitted {
-                    self.changed.push(format!("{path}.{key}"));
+                    self.record(format!("{path}.{}", shown(key)));
                 }
             }
         }

@@ -22,6 +22,8 @@ const MAX_PAIRS: usize = 100_000;
 /// Maximum number of values in the specs to compare. With more pairs or values, which would take
 /// longer than a fraction of a second, each change of the overrides needs the permission.
 const MAX_VALUES: usize = 4_000_000;
+/// Length of a text that takes as long to copy as a value, in bytes.
+const TEXT: usize = 64;
 
 /// The paths of the fields of `component` that differ between the fleets with the specs `old` and
 /// `new`, and need the permission. A null spec is that of no fleet.
@@ -160,12 +162,13 @@ impl<'v> Layers<'v> {
     }
 }
 
-/// Number of values in `value`.
+/// Number of values in `value`; a long text counts as several.
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
-        Value::Object(fields) => 1 + fields.values().map(size).sum::<usize>(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
+        Value::Object(fields) => 1 + fields.iter().map(|(name, value)| name.len() / TEXT + size(value)).sum::<usize>(),
+        Value::String(text) => 1 + text.len() / TEXT,
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
     }
 }
 
@@ -296,5 +299,12 @@ mod tests {
         };
         assert_eq!(changed(&many("1"), &many("2")), ["spec.overrides"]);
         assert!(changed(&Value::Null, &many("1")).is_empty());
+        let some = |version: &str, template: &Value| {
+            let overrides: Vec<Value> = (0..100).map(|number| change(number, version)).collect();
+            json!({"serving": {"spec": template}, "overrides": overrides})
+        };
+        let (small, large) = (json!({"version": "1.22"}), json!({"patches": "x".repeat(1 << 20)}));
+        assert!(changed(&some("1", &small), &some("2", &small)).is_empty());
+        assert_eq!(changed(&some("1", &large), &some("2", &large)), ["spec.overrides"]);
     }
 }

@@ -197,3 +197,16 @@ fn keys_are_found_by_component_and_case() {
     assert_eq!(needs(Component::Serving, "autoscaler", "Max-Scale"), None);
     assert_eq!(needs(Component::Serving, "autoscaler", "invented"), None);
 }
+
+#[test]
+fn names_of_changed_fields_are_bounded() {
+    let keys = Value::Object((0..5000).map(|number| (number.to_string(), json!(""))).collect());
+    let long = "m".repeat(100_000);
+    for spec in [
+        json!({"config": {(long.as_str()): keys}}),
+        json!({"workloads": [{"name": long, "resources": [{"container": long, "limits": keys}]}]}),
+    ] {
+        let changed = changes(Component::Serving, &Value::Null, &spec);
+        assert!(changed.len() == 1000 && changed.iter().all(|path| path.len() < 1000), "{}", changed.len());
+    }
+}
