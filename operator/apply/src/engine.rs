@@ -93,7 +93,14 @@ pub async fn apply(
             }
         }
     }
+    // What is said about them doesn't change from try to try.
+    outcome.refused.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
     outcome
+}
+
+/// The order in which objects are named: the first ones may be the cause of what follows.
+fn order(id: &ObjectId) -> (Phase, &ObjectId) {
+    (Phase::of(&id.group, &id.kind), id)
 }
 
 /// Writes all of `permitted`, each once its dependencies are written.

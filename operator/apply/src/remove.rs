@@ -92,7 +92,8 @@ fn deletion_order((id, entry): (&ObjectId, &Entry)) -> (Phase, bool) {
     (Phase::of(&id.group, &id.kind), entry.aggregated)
 }
 
-/// Deletes those of `objects` that show `proof`.
+/// Deletes those of `objects` that show `proof`. The results are in the order of the objects, so that
+/// what is said about them doesn't change from try to try.
 pub async fn delete(
     client: &Client,
     kinds: &Kinds,
@@ -103,7 +104,7 @@ pub async fn delete(
         let outcome = delete_object(client, kinds, proof, &id, &entry).await;
         (id, outcome)
     });
-    futures::stream::iter(deletes).buffer_unordered(CONCURRENCY).collect().await
+    futures::stream::iter(deletes).buffered(CONCURRENCY).collect().await
 }
 
 async fn delete_object(
@@ -171,9 +172,15 @@ mod tests {
 
     use super::*;
 
-    /// A cluster whose API server answers each request with `code`.
+    /// A cluster whose API server answers each request with `code`, and first all that are not about
+    /// the group a.example.com.
     fn cluster(code: u16) -> Client {
-        let answer = move |_: Request<Body>| async move {
+        let answer = move |request: Request<Body>| async move {
+            if request.uri().path().contains("/a.example.com") {
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+            }
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "no", "reason": "no", "code": code});
             let response = Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
             response.map_err(|error| error.to_string())
@@ -181,20 +188,34 @@ mod tests {
         Client::new(tower::service_fn(answer), "n")
     }
 
-    #[tokio::test]
-    async fn kind_that_cannot_be_looked_up_is_not_gone() {
-        let proof = Proof {
+    fn proof() -> Proof {
+        Proof {
             marks: Vec::new(),
             former: Vec::new(),
             component: Component::Serving,
             owner: String::new(),
             unmarked: true,
             unlabeled: false,
-        };
+        }
+    }
+
+    fn thing(group: &str) -> (ObjectId, Entry) {
+        (ObjectId::new(group, "Thing", "n", "a"), Entry { version: "v1".to_owned(), ..Entry::default() })
+    }
+
+    #[tokio::test]
+    async fn results_are_in_the_order_of_the_objects() {
+        let things = ["a.example.com", "b.example.com", "c.example.com"].map(thing);
+        let ids = things.clone().map(|(id, _)| id);
+        let results = delete(&cluster(403), &Kinds::default(), &proof(), things.to_vec()).await;
+        assert_eq!(results.into_iter().map(|(id, _)| id).collect::<Vec<_>>(), ids);
+    }
+
+    #[tokio::test]
+    async fn kind_that_cannot_be_looked_up_is_not_gone() {
         for (code, is_gone) in [(404, true), (403, false), (500, false), (503, false)] {
-            let id = ObjectId::new("example.com", "Thing", "n", "a");
-            let entry = Entry { version: "v1".to_owned(), ..Entry::default() };
-            let outcome = delete(&cluster(code), &Kinds::default(), &proof, vec![(id, entry)]).await.remove(0).1;
+            let things = vec![thing("example.com")];
+            let outcome = delete(&cluster(code), &Kinds::default(), &proof(), things).await.remove(0).1;
             match outcome {
                 Ok(outcome) => assert!(is_gone && outcome == Deletion::Gone, "{code}: {outcome:?}"),
                 Err(why) => {

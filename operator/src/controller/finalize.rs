@@ -17,7 +17,7 @@ use super::orphan;
 use super::outcome::{Outcome, Requeue};
 use super::state::ReconcilerState;
 use super::status::{self, StatusUpdate};
-use super::uninstall::{Deleted, delete_installation};
+use super::uninstall::{Deleted, USERS_CHECK_INTERVAL, delete_installation};
 use super::unreachable::{
     ORPHAN_DELAY, counts_as_unreachable, describe_installation, unreachable_since, waiting_message,
 };
@@ -26,9 +26,6 @@ use super::unreachable::{
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Intervals of checks while objects are terminating and none is gone.
 const CHECKS: Backoff = Backoff::new(Duration::from_millis(100), CHECK_INTERVAL);
-
-/// Interval of checks for objects of users.
-const USERS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Performs one step of the deletion.
 pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerState) -> Requeue {
@@ -65,8 +62,8 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             };
             remove_finalizer(cx, resource, publish_event).await
         }
-        Ok(Deleted::NotYet(what)) => {
-            publish_progress(cx, resource, state, what, Requeue::After(USERS_CHECK_INTERVAL)).await
+        Ok(Deleted::NotYet(what, interval)) => {
+            publish_progress(cx, resource, state, what, Requeue::After(interval)).await
         }
         Ok(Deleted::Some(what)) => {
             state.idle_checks += 1;

@@ -136,6 +136,8 @@ pub struct ReconcilerState {
     pub allowed_generation: Option<i64>,
     /// How often the cluster was another one than before, and when last.
     pub moves: Option<(u32, Instant)>,
+    /// Since when a deletion waits for what Knative created for objects of users.
+    pub internal_since: Option<Instant>,
     /// Objects left to delete, during a deletion.
     pub remaining: Option<Inventory>,
     /// The uid of the cluster that they are on.

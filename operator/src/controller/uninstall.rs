@@ -1,5 +1,7 @@
 //! One step of a deletion: what it deletes, and what it leaves to whom.
 
+use std::time::{Duration, Instant};
+
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{ON_DELETE, ORPHAN, OWNER, WAIT};
 use knative_operator_shared::text::and_more;
@@ -22,6 +24,12 @@ use knative_operator_objects::InstallationOwner;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;
+/// Interval of checks for objects of users.
+pub const USERS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval of checks for what Knative created for them.
+const INTERNAL_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a deletion waits for that, if nothing asks for more.
+const INTERNAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a step of the deletion has done.
 pub enum Deleted {
@@ -31,8 +39,8 @@ pub enum Deleted {
     Found(String),
     /// Objects are left to delete; what the deletion waits for.
     Some(Option<String>),
-    /// Nothing is deleted before the objects of users are gone; which.
-    NotYet(String),
+    /// Nothing is deleted before the objects of users are gone; which, and when to look again.
+    NotYet(String, Duration),
     /// The installation is not that of the resource.
     Nothing,
     /// The installation stays on the cluster; for people.
@@ -55,7 +63,7 @@ pub async fn delete_installation(
     }
     // The rest of a deletion on another cluster.
     if state.remaining_on != cluster.uid {
-        (state.remaining, state.idle_checks) = (None, 0);
+        (state.remaining, state.internal_since, state.idle_checks) = (None, None, 0);
         state.remaining_on.clone_from(&cluster.uid);
     }
     let _permit = cx
@@ -214,8 +222,19 @@ async fn begin(
         return Err(DeletionError::Failed(why));
     }
     if !of_users.is_empty() && orphan::waits(resource) {
-        return Ok(Some(Deleted::NotYet(format!("the objects of users: {of_users} to be deleted"))));
+        let what = format!("the objects of users: {of_users} to be deleted");
+        return Ok(Some(Deleted::NotYet(what, USERS_CHECK_INTERVAL)));
     }
+    // The garbage collector deletes them now: without Knative's controllers, those with finalizers
+    // would stay, and keep the namespaces of users.
+    if of_users.is_empty() && !counted.internal.is_empty() {
+        let since = *state.internal_since.get_or_insert_with(Instant::now);
+        if orphan::waits(resource) || since.elapsed() < INTERNAL_LIMIT {
+            let what = format!("what Knative created for objects of users: {} to be deleted", counted.internal);
+            return Ok(Some(Deleted::NotYet(what, INTERNAL_CHECK_INTERVAL)));
+        }
+    }
+    let of_users = if of_users.is_empty() { counted.internal } else { of_users };
     if !of_users.is_empty() {
         let note = format!(
             "Objects of users stay on the cluster: {of_users}. Without Knative's controllers, those with finalizers can't be deleted. Next time, \

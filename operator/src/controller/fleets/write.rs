@@ -23,8 +23,8 @@ pub const CONCURRENT_WRITES: usize = 16;
 pub const BATCH: usize = 256;
 
 /// Writes the first [`BATCH`] of `items`, and further ones only while all are refused: those that
-/// are refused each time don't keep the next ones. Returns what came of each, and whether some are
-/// left.
+/// are refused each time don't keep the next ones. Returns what came of each, in their order, and
+/// whether some are left.
 pub async fn batch<I, T, F>(mut items: Vec<I>, write: impl Fn(I) -> F) -> (Vec<Result<T, WriteError>>, bool)
 where
     F: Future<Output = Result<T, WriteError>>,
@@ -32,8 +32,7 @@ where
     let mut results = Vec::new();
     while !items.is_empty() {
         let rest = items.split_off(items.len().min(BATCH));
-        let written: Vec<_> =
-            stream::iter(items.into_iter().map(&write)).buffer_unordered(CONCURRENT_WRITES).collect().await;
+        let written: Vec<_> = stream::iter(items.into_iter().map(&write)).buffered(CONCURRENT_WRITES).collect().await;
         items = rest;
         let is_stuck = written.iter().all(|result| matches!(result, Err(WriteError::Refused(_))));
         results.extend(written);

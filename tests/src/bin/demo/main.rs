@@ -28,7 +28,7 @@ const EARLIER: &str = "1.22.0";
 /// The minor version before, and a version of it.
 const EARLIER_MINOR: (&str, &str) = ("1.21", "1.21.3");
 /// Time limit of a step.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(150);
 
 /// Results of the demo.
 #[derive(Default)]
