@@ -17,8 +17,8 @@ use super::rollback;
 /// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
 /// small.
 pub(super) const MAX_CLUSTER_MESSAGE: usize = 512;
-/// The command that approves, without the name of the fleet, which has the condition.
-const APPROVE: &str = "knative-operator fleet approve";
+/// The command that approves. NAME and NAMESPACE are those of the fleet, which has the condition.
+const APPROVE: &str = "knative-operator fleet approve NAME -n NAMESPACE";
 /// Maximum number of clusters named in a message.
 const MAX_NAMED: usize = 5;
 
@@ -292,7 +292,8 @@ mod tests {
         };
         let named = blocked(Some("removal-1"));
         let expected = "All clusters (1) would leave the fleet: n/a; correct the placement, or approve the removal with \
-                        knative-operator fleet approve --removal, or a KnativeFleetApproval for revision removal-1 ";
+                        knative-operator fleet approve NAME -n NAMESPACE --removal, or a KnativeFleetApproval for \
+                        revision removal-1 ";
         assert!(named.starts_with(expected), "{named}");
         assert!(!blocked(None).contains("fleet approve"), "it can't be approved yet");
     }

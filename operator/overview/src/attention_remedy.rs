@@ -48,7 +48,7 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         ATTENTION,
         "GateUnknown",
         &[],
-        "Create the Service or the namespace that the message names, or bind the permission. The operator tries again.",
+        "Create the Service or the namespace that the message names, or bind the permission, as in [Gates of fleets](../operate/security.md#gates-of-fleets). The operator tries again.",
     ),
     temporary(ATTENTION, "GatePending", &[], "Wait: a gate is measured. The message has its last failure."),
     temporary(

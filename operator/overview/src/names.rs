@@ -2,6 +2,11 @@
 
 /// Maximum length of a name in Kubernetes, in bytes.
 const MAX_NAME: usize = 253;
+/// Prints the ClusterRole for a resource, and for one of the other kind with its name, from the
+/// releases of the operator.
+const PRINT_SPOKE_ROLE: &str = "kubectl get knativeservings,knativeeventings {name} -n {namespace} --ignore-not-found -o yaml \
+     >knative.yaml && kubectl exec -i -n knative-operator deploy/knative-operator -- \
+     /knative-operator spoke-role -f - <knative.yaml";
 
 /// Names of a resource, of its cluster and of its fleet. An empty one is not known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,10 +30,12 @@ pub struct Names<'a> {
 impl Names<'_> {
     /// `text` with the names in place of `{kind}`, `{name}` and so on, and with a word such as
     /// `NAME` in place of one that is not known. `{edit}` is the command that edits the spec: that
-    /// of the fleet, which repairs its resources.
+    /// of the fleet, which repairs its resources. `{spokeRole}` is the command that prints the role
+    /// of the credential for the resource.
     pub fn fill(&self, text: &str) -> String {
         let edited = if is_name(self.fleet) { "knativefleets {fleet}" } else { "{kind} {name}" };
-        let mut filled = text.replace("{edit}", &format!("kubectl edit {edited} -n {{namespace}}"));
+        let edit = format!("kubectl edit {edited} -n {{namespace}}");
+        let mut filled = text.replace("{edit}", &edit).replace("{spokeRole}", PRINT_SPOKE_ROLE);
         for (placeholder, value, word) in [
             ("{kind}", self.kind, "KIND"),
             ("{name}", self.name, "NAME"),
@@ -66,6 +73,11 @@ mod tests {
         let of_fleet = Names { fleet: "prod", pod_namespace: "knative-serving", ..own };
         assert_eq!(of_fleet.fill("{edit} {podNamespace}"), "kubectl edit knativefleets prod -n n knative-serving");
         assert_eq!(Names::default().fill("{edit}"), "kubectl edit KIND NAME -n NAMESPACE");
+        // A fleet creates both kinds with one name.
+        let role = of_fleet.fill("{spokeRole}");
+        assert!(role.starts_with("kubectl get knativeservings,knativeeventings a -n n --ignore-not-found "), "{role}");
+        assert!(role.contains(" >knative.yaml && kubectl exec -i -n knative-operator "), "{role}");
+        assert!(role.ends_with(" -- /knative-operator spoke-role -f - <knative.yaml"), "{role}");
         // JSON stays.
         assert_eq!(own.fill(r#"-p '{"spec":{"name":1}}'"#), r#"-p '{"spec":{"name":1}}'"#);
     }

@@ -17,7 +17,7 @@ pub const PREFLIGHT_REMEDIES: &[Remedy] = &[
         PREFLIGHT,
         "version",
         &[],
-        "Set `spec.version` to one that the operator has, or correct the field that the message names; for a cluster that is too old, upgrade Kubernetes. List the versions: `knative-operator versions`",
+        "Set `spec.version` to one that the operator has, or correct the field that the message names; for a cluster that is too old, upgrade Kubernetes. List the versions: `kubectl exec -n knative-operator deploy/knative-operator -- /knative-operator versions`",
     ),
     temporary(
         PREFLIGHT,
@@ -29,7 +29,7 @@ pub const PREFLIGHT_REMEDIES: &[Remedy] = &[
         PREFLIGHT,
         "rights",
         &[],
-        "Grant the account of the credential the ClusterRole that this prints, as in [Least privilege on spokes](../operate/security.md#least-privilege-on-spokes): `knative-operator spoke-role`",
+        "Grant the account of the credential the ClusterRole that this prints for FILE, which has all resources of the cluster, as in [Least privilege on spokes](../operate/security.md#least-privilege-on-spokes): `knative-operator spoke-role -f FILE`; if FILE has a fleet: `knative-operator spoke-role -f FILE --cluster {profileNamespace}/{profile}`",
     ),
     permanent(
         PREFLIGHT,
@@ -65,6 +65,6 @@ pub const PREFLIGHT_REMEDIES: &[Remedy] = &[
         PREFLIGHT,
         "image-pull",
         &[],
-        "Correct the name of the image by `spec.registry`, create the pull Secrets that it names in namespace {podNamespace}, or let the nodes reach the registry, as in [Air gap and mirrors](../operate/air-gap.md). List the images: `knative-operator images`",
+        "Correct the name of the image by `spec.registry`, create the pull Secrets that it names in namespace {podNamespace}, or let the nodes reach the registry, as in [Air gap and mirrors](../operate/air-gap.md). List the images of the resources in FILE: `knative-operator images -f FILE`",
     ),
 ];

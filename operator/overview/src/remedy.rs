@@ -92,7 +92,7 @@ const REMEDIES: &[Remedy] = &[
         RESOLVED,
         "RemoteClusterUnreachable",
         &["the cluster can't be identified"],
-        "Grant the account of the credential `get` for the namespace that the message names. Print all that it needs: `knative-operator spoke-role`",
+        "Grant the account of the credential `get` for the namespace that the message names. Print all that it needs, as in [Least privilege on spokes](../operate/security.md#least-privilege-on-spokes): `{spokeRole}`",
     ),
     temporary(
         RESOLVED,
@@ -130,13 +130,13 @@ const REMEDIES: &[Remedy] = &[
         ELIGIBLE,
         "Error",
         &["or set the annotation "],
-        "Find the next minor version: `knative-operator versions`; then set `spec.version` to it: `{edit}`; or let the operator install each minor version on the way: `kubectl annotate {kind} {name} -n {namespace} operator.knative.dev/minor-versions=each`",
+        "Set `spec.version` to the first version that the message names, wait until the resource is Ready, and go on with the next one: `{edit}`; or let the operator install each minor version on the way: `kubectl annotate {kind} {name} -n {namespace} operator.knative.dev/minor-versions=each`",
     ),
     permanent(
         ELIGIBLE,
         "",
         &[],
-        "Find the next minor version: `knative-operator versions`; then set `spec.version` to it: `{edit}`",
+        "Find the next minor version: `kubectl exec -n knative-operator deploy/knative-operator -- /knative-operator versions`; then set `spec.version` to it: `{edit}`",
     ),
     permanent(
         INSTALLED,
@@ -214,7 +214,7 @@ const REMEDIES: &[Remedy] = &[
         INSTALLED,
         "Error",
         &["cannot watch "],
-        "Grant the account `list` and `watch` for the kind. Print all that the credential of a spoke needs: `knative-operator spoke-role`",
+        "Grant the account `list` and `watch` for the kind. Print all that it needs, as in [Least privilege on spokes](../operate/security.md#least-privilege-on-spokes): `{spokeRole}`",
     ),
     temporary(
         INSTALLED,

@@ -124,7 +124,7 @@ pub const WORKLOAD_REMEDIES: &[Remedy] = &[
         AVAILABLE,
         "NotReady",
         &["without the permission to "],
-        "Grant the credential the permission that the message names. Print all that it needs: `knative-operator spoke-role`",
+        "Grant the credential the permission that the message names. Print all that it needs, as in [Least privilege on spokes](../operate/security.md#least-privilege-on-spokes): `{spokeRole}`",
     ),
     temporary(
         AVAILABLE,

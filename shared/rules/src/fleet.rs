@@ -8,7 +8,7 @@ use super::parse::{drop_nulls, parse_with_path};
 use super::rule::{Example, Rule, Severity, Violation};
 use super::validate::{limit, remove_existing};
 use super::{fleet_clusters, fleet_gate, fleet_spec, fleet_template, protected};
-use knative_operator_shared::api::{Knative, KnativeFleet};
+use knative_operator_shared::api::{Kind, Knative, KnativeFleet};
 use knative_operator_shared::label::{FIELD_MANAGER, FLEET_FIELD_MANAGER};
 
 /// The resources of a fleet are changed by their fleet.
@@ -29,14 +29,14 @@ pub static MANAGED: Rule = Rule {
 ///
 /// The field and the problem.
 pub fn parse_fleet(object: &Value) -> Result<KnativeFleet, Violation> {
-    parse_with_path(object, "").or_else(|_| {
+    parse_with_path(object, "", Kind::Fleet).or_else(|_| {
         let mut object = object.clone();
         let overrides = object.pointer("/spec/overrides").filter(|overrides| !overrides.is_null()).cloned();
         drop_nulls(&mut object);
         if let Some(overrides) = overrides {
             object["spec"]["overrides"] = overrides;
         }
-        parse_with_path(&object, "")
+        parse_with_path(&object, "", Kind::Fleet)
     })
 }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::parse::parse_with_path;
 use super::rule::{Example, Rule, Severity, Violation};
 use k8s_openapi::api::batch::v1::JobSpec;
-use knative_operator_shared::api::KnativeFleetSpec;
 use knative_operator_shared::api::fleet::{EventGate, Gate, HttpGate, JobGate};
+use knative_operator_shared::api::{Kind, KnativeFleetSpec};
 use knative_operator_shared::syntax;
 
 /// Gates.
@@ -138,7 +138,7 @@ impl Gates<'_> {
     fn job(&mut self, job: &JobGate) {
         self.require(".job.namespace", &job.namespace, syntax::label(&job.namespace));
         let value = Value::Object(job.spec.clone());
-        let spec = match parse_with_path::<JobSpec>(&value, &format!("{}.job.spec.", self.field)) {
+        let spec = match parse_with_path::<JobSpec>(&value, &format!("{}.job.spec.", self.field), Kind::Fleet) {
             Ok(spec) => spec,
             Err(violation) => return self.violations.push(violation),
         };

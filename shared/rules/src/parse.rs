@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::rule::{Example, Rule, Severity, Violation};
 use knative_operator_shared::api::{
-    CommonSpec, Component, Knative, KnativeEventing, KnativeEventingSpec, KnativeServing, KnativeServingSpec,
+    CommonSpec, Component, Kind, Knative, KnativeEventing, KnativeEventingSpec, KnativeServing, KnativeServingSpec,
     KnativeStatus,
 };
 use knative_operator_shared::strict::{self, Strict};
@@ -39,12 +39,13 @@ pub fn parse(component: Component, object: &Value) -> Result<Knative, Violation>
     }
     // The shared part is parsed on its own: serde loses the path of an error in flattened structs,
     // and takes a list for an object there.
-    if let Some(Err(violation)) = object.get("spec").map(|spec| parse_with_path::<CommonSpec>(spec, "spec.")) {
+    let kind = Kind::from(component);
+    if let Some(Err(violation)) = object.get("spec").map(|spec| parse_with_path::<CommonSpec>(spec, "spec.", kind)) {
         return Err(violation);
     }
     match component {
-        Component::Serving => parse_with_path(&object, "").map(Knative::Serving),
-        Component::Eventing => parse_with_path(&object, "").map(Knative::Eventing),
+        Component::Serving => parse_with_path(&object, "", kind).map(Knative::Serving),
+        Component::Eventing => parse_with_path(&object, "", kind).map(Knative::Eventing),
     }
 }
 
@@ -147,7 +148,8 @@ fn parse_field<T: DeserializeOwned + Default>(object: &Value, field: &str) -> Op
     object.get(field).map_or_else(|| Some(T::default()), |value| strict::read(value).ok())
 }
 
-pub(super) fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str) -> Result<T, Violation> {
+/// Parses `object`, which a resource of `kind` has at the path `within`.
+pub(super) fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str, kind: Kind) -> Result<T, Violation> {
     serde_path_to_error::deserialize(Strict(object)).map_err(|error| {
         let field = match error.path().to_string() {
             path if path == "." => "spec".to_owned(),
@@ -156,12 +158,20 @@ pub(super) fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str)
         let text = error.into_inner().to_string();
         let is_number = text.starts_with("invalid type: floating point") || text.starts_with("invalid type: integer");
         let fix = if is_number && text.ends_with("expected a string") {
-            "write the number in quotes"
+            "write the number in quotes".to_owned()
         } else {
-            "see `kubectl explain` for the type of the field"
+            format!("see `kubectl explain {}.{} --recursive`", kind.plural(), explained(&field))
         };
         READABLE.at(field, describe(&text), fix)
     })
+}
+
+/// The part of the path `field` that `kubectl explain` knows in any case: below it may be keys of
+/// maps, which are no fields.
+fn explained(field: &str) -> String {
+    let is_part = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+    let parts = field.split('.').take(2).map(|part| part.chars().take_while(is_part).collect::<String>());
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
 }
 
 /// Serde's message without the names of Rust types.
@@ -260,6 +270,19 @@ mod tests {
         ] {
             let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": "a"}, "spec": spec});
             assert_eq!(parse(Component::Serving, &object).unwrap_err().field, field, "{spec}");
+        }
+    }
+
+    #[test]
+    fn error_has_a_command_that_describes_the_field() {
+        for (component, spec, command) in [
+            (Component::Serving, json!({"clusterProfileRef": {"name": "a"}}), "knativeservings.spec.clusterProfileRef"),
+            (Component::Serving, json!({"resources": [{"limits": {}}]}), "knativeservings.spec.resources"),
+            (Component::Eventing, json!({"config": {"features": {"a": []}}}), "knativeeventings.spec.config"),
+            (Component::Eventing, json!([]), "knativeeventings.spec"),
+        ] {
+            let fix = parse(component, &json!({"metadata": {"name": "a"}, "spec": spec})).unwrap_err().fix;
+            assert_eq!(fix, format!("see `kubectl explain {command} --recursive`"), "{spec}");
         }
     }
 }

@@ -48,6 +48,24 @@ fn both_kinds_are_covered_by_default() {
 }
 
 #[test]
+fn resources_of_a_cluster_are_read_as_kubectl_prints_them() {
+    // What the remedies for missing permissions do.
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("knative.yaml");
+    let printed = "{apiVersion: v1, kind: List, metadata: {resourceVersion: ''}, items: [\
+        {apiVersion: operator.knative.dev/v1beta1, kind: KnativeServing, metadata: {name: east, namespace: n, uid: u}, \
+         spec: {clusterProfileRef: {name: east, namespace: f}}, status: {version: 1.1.0}}, \
+        {apiVersion: operator.knative.dev/v1beta1, kind: KnativeEventing, metadata: {name: east, namespace: n}, \
+         spec: {clusterProfileRef: {name: east, namespace: f}}, status: {conditions: []}}]}";
+    std::fs::write(&file, printed).unwrap();
+    let role = role(&["-f", file.to_str().unwrap()]).unwrap();
+    let anchors = names(&role, "configmaps");
+    for anchor in ["knativeserving-east-root-owner", "knativeeventing-east-root-owner"] {
+        assert!(anchors.contains(&anchor), "{anchors:?}");
+    }
+}
+
+#[test]
 fn missing_versions_and_files_are_errors() {
     let error = role(&["--versions", "9.9"]).unwrap_err();
     assert!(

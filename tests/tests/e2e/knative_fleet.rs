@@ -110,7 +110,8 @@ async fn stages_follow_an_approval(hub: &Cluster) -> Result<KnativeFleetStatus> 
     assert_eq!((waiting.clusters, waiting.updated, waiting.stage.as_deref()), (3, 1, Some("prod")));
     let progressing = waiting.conditions.iter().find(|condition| condition.type_ == "Progressing");
     let message = progressing.and_then(|condition| condition.message.clone()).unwrap_or_default();
-    assert!(message.contains("; approve the stage with knative-operator fleet approve, "), "{message}");
+    let command = "; approve the stage with knative-operator fleet approve NAME -n NAMESPACE, ";
+    assert!(message.contains(command), "{message}");
     approve(hub, waiting.update_revision.as_deref().unwrap_or_default(), "prod").await?;
     let done = status(hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
     assert_eq!(done.current_revision, waiting.update_revision);

@@ -71,7 +71,7 @@ async fn resource_is_adopted(hub: &Cluster, a: &Cluster, object: &Value) -> Resu
     let (uid, before) = (api.get("single").await?.metadata.uid, generations(a).await?);
     // Another resource for the cluster is a conflict, and is left alone.
     apply(hub, object).await?;
-    let conflict = "KnativeServing platform/single uses the cluster: delete it, or annotate it with";
+    let conflict = "KnativeServing platform/single uses the cluster: annotate it with ";
     status(hub, "in conflict", |s| attention(s, "a", "Conflict", conflict) && s.updated == 1).await?;
     assert!(api.get("single").await?.metadata.owner_references.is_none());
 

@@ -289,7 +289,12 @@ fn each_fault_has_its_check_and_remedy() {
             ("stranger", "provider", "offers the access providers google", "Use one name of an access provider"),
             ("plugin", "credential", "no secret for this cluster", "Correct what the plugin says"),
             ("dead", "connection", "is unreachable", "Let the operator reach the server"),
-            ("poor", "rights", "the account lacks ", "`knative-operator spoke-role`"),
+            (
+                "poor",
+                "rights",
+                "the account lacks ",
+                "`knative-operator spoke-role -f FILE --cluster fleet-system/poor`",
+            ),
             (
                 "faulty",
                 "owner",

@@ -182,9 +182,9 @@ impl FleetObservation<'_> {
         let fleet = other.meta().labels.as_ref().and_then(|labels| labels.get(FLEET));
         let of = fleet.map(|fleet| format!(" of KnativeFleet {fleet}")).unwrap_or_default();
         let fix = if other.meta().namespace == self.fleet.metadata.namespace && fleet.is_none() {
-            format!("delete it, or annotate it with {ADOPT}: \"true\"")
+            format!("annotate it with {ADOPT}: \"true\", or delete it, which uninstalls Knative there")
         } else {
-            "delete it, since a fleet adopts only resources in its own namespace that no other fleet manages".to_owned()
+            "delete it, which uninstalls Knative there: a fleet adopts only resources in its own namespace that no other fleet manages".to_owned()
         };
         let kind = other.component();
         Some(format!("{kind} {}/{}{of} uses the cluster: {fix}", other.namespace(), other.name()))

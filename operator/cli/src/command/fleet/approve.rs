@@ -48,8 +48,11 @@ pub struct ApproveArgs {
 pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> {
     let fleet = hub.fleet(&args.name).await?;
     let status = fleet.status.clone().unwrap_or_default();
-    let (revision, stage) =
-        if args.removal { (removal(&fleet, &status, args)?, REMOVAL.to_owned()) } else { rollout(&status, args)? };
+    let (revision, stage) = if args.removal {
+        (removal(&fleet, &status, args, &hub.namespace)?, REMOVAL.to_owned())
+    } else {
+        rollout(&status, args, &hub.namespace)?
+    };
     let (uid, digest) = (fleet.metadata.uid.clone().unwrap_or_default(), digest(&fleet.spec));
     if args.revision.is_none() && !args.yes {
         needed("--revision REVISION, or --yes")?;
@@ -84,8 +87,8 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The revision and the stage that `args` approve.
-fn rollout(status: &KnativeFleetStatus, args: &ApproveArgs) -> Result<(String, String), String> {
+/// The revision and the stage that `args` approve, of a fleet in `namespace`.
+fn rollout(status: &KnativeFleetStatus, args: &ApproveArgs, namespace: &str) -> Result<(String, String), String> {
     let waiting = status.stages.iter().find(|stage| stage.state == StageState::AwaitingApproval);
     let stage = match &args.stage {
         Some(stage) if status.stages.iter().all(|other| other.name != *stage) => {
@@ -98,18 +101,23 @@ fn rollout(status: &KnativeFleetStatus, args: &ApproveArgs) -> Result<(String, S
     let update = status.update_revision.clone().ok_or("the fleet has no revision yet")?;
     if let Some(seen) = args.revision.as_ref().filter(|seen| **seen != update) {
         return Err(format!(
-            "the fleet rolls out revision {update} now, not {seen}; look at it with: knative-operator fleet status {}",
+            "the fleet rolls out revision {update} now, not {seen}; look at it with: knative-operator fleet status {} -n {namespace}",
             args.name
         ));
     }
     Ok((update, stage))
 }
 
-/// Name of the removal that `args` approve.
-fn removal(fleet: &KnativeFleet, status: &KnativeFleetStatus, args: &ApproveArgs) -> Result<String, String> {
+/// Name of the removal that `args` approve, of `fleet` in `namespace`.
+fn removal(
+    fleet: &KnativeFleet,
+    status: &KnativeFleetStatus,
+    args: &ApproveArgs,
+    namespace: &str,
+) -> Result<String, String> {
     if fleet.metadata.deletion_timestamp.is_some() {
         return Err(format!(
-            "the fleet is being deleted; to confirm that: knative-operator fleet delete {}",
+            "the fleet is being deleted; to confirm that: knative-operator fleet delete {} -n {namespace}",
             args.name
         ));
     }
@@ -193,6 +201,21 @@ mod tests {
     fn blocked(is_blocked: &str, removal: &Value, message: &str) -> KnativeFleetStatus {
         let conditions = json!([{"type": "RemovalBlocked", "status": is_blocked, "message": message}]);
         serde_json::from_value(json!({"conditions": conditions, "blockedRemoval": removal})).unwrap()
+    }
+
+    #[test]
+    fn commands_in_errors_name_the_fleet_and_its_namespace() {
+        let status = json!({"updateRevision": "prod-2", "stages": [{"name": "rest", "state": "AwaitingApproval"}]});
+        let status: KnativeFleetStatus = serde_json::from_value(status).unwrap();
+        let args = ApproveArgs {
+            name: "prod".to_owned(),
+            stage: None,
+            revision: Some("prod-1".to_owned()),
+            removal: false,
+            yes: false,
+        };
+        let error = rollout(&status, &args, "platform").unwrap_err();
+        assert!(error.ends_with(": knative-operator fleet status prod -n platform"), "{error}");
     }
 
     #[test]

@@ -69,12 +69,17 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
     let is_current = status.current_revision == status.update_revision;
     // The last one that was rolled out completely: others may be broken.
     let last = if is_current { &status.previous_revision } else { &status.current_revision };
+    let listed = format!("`knative-operator fleet history {} -n {}`", args.name, hub.namespace);
     let revision = match (&args.to_revision, last) {
         (Some(to), _) => revisions.find(|r| r.name == *to || r.number.to_string() == *to),
         (None, Some(last)) => revisions.find(|r| r.name == *last),
-        (None, None) => return Err("no other revision was rolled out completely; choose one of `knative-operator fleet history`: --to-revision".to_owned()),
+        (None, None) => {
+            return Err(format!(
+                "no other revision was rolled out completely; choose one of those that {listed} lists: --to-revision"
+            ));
+        }
     };
-    let revision = revision.ok_or("there is no such revision; see `knative-operator fleet history`")?;
+    let revision = revision.ok_or_else(|| format!("there is no such revision; {listed} lists them"))?;
     let dropped = return_to(&mut object.clone(), &revision.data, &before)?;
     let changed = history::changes(&RevisionData::of(&before.spec), &revision.data);
     let fleet = format!("KnativeFleet {}/{}", hub.namespace, args.name);
