@@ -223,7 +223,7 @@ async fn install_target(
     match choice {
         VersionChoice::Version(way) => {
             let span = debug_span!("install", version = %way.next);
-            let outcome = install::install(cx, resource, state, &cluster, way).instrument(span).await;
+            let outcome = Box::pin(install::install(cx, resource, state, &cluster, way).instrument(span)).await;
             // The cluster may be the cause of the failure: check it before the next attempt.
             state.suspect = outcome.requeue == Requeue::Retry
                 || matches!(&outcome.result, ReconcileResult::Installation(i) if !i.refused.is_empty());

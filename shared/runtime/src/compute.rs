@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn namespace_with_many_works_keeps_no_other_waiting() {
         let (places, done) = (Places::new(1), Mutex::new(Vec::new()));
-        let work = |namespace: &'static str| places.compute(namespace, || done.lock().unwrap().push(namespace));
+        let note = |namespace| done.lock().unwrap().push(namespace);
+        let work = |namespace: &'static str| places.compute(namespace, move || note(namespace));
         let works = join_all(["a", "a", "a", "a", "a", "b", "c"].map(work));
         let place = places.all.try_acquire().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
