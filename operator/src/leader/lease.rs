@@ -75,8 +75,8 @@ struct Candidate {
     observed: BTreeMap<u32, (LeaseRecord, Instant)>,
     /// Time at which the candidate started, as the age of shards without a Lease.
     started: Instant,
-    /// Whether this process has to end: the hub was restored to an earlier state, or another replica
-    /// holds a Lease of this one.
+    /// Whether this process has to end: the hub was restored to an earlier state, or another
+    /// replica holds a Lease of this one.
     is_over: AtomicBool,
 }
 
