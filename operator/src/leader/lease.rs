@@ -182,8 +182,8 @@ impl Candidate {
         let mut leases = BTreeMap::new();
         for shard in 0..self.settings.shards {
             let lease = found.remove(&self.name(shard));
-            let (record, since) = match (lease.as_ref().map(record), self.observed.get(&shard)) {
-                (Some(record), Some((observed, since))) if *observed == record => (Some(record), *since),
+            let (record, since) = match (lease.as_ref().map(record), self.observed.get(&shard).cloned()) {
+                (Some(record), Some((observed, since))) if observed == record => (Some(record), since),
                 (Some(record), _) => {
                     if record.holder != self.settings.identity {
                         self.settings.shown.renewed(self.name(shard), &record.holder, false);
@@ -192,9 +192,7 @@ impl Candidate {
                     (Some(record), now)
                 }
                 // Somebody deleted the Lease: its holder goes on until it can't renew it.
-                (None, Some((observed, since))) if observed.holder != self.settings.identity => {
-                    (Some(observed.clone()), *since)
-                }
+                (None, Some((observed, since))) if observed.holder != self.settings.identity => (Some(observed), since),
                 (None, _) => (None, self.started),
             };
             let wanted = lease.as_ref().and_then(|l| l.metadata.annotations.as_ref()?.get(WANTED).cloned());
