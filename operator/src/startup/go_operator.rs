@@ -36,7 +36,7 @@ pub enum State {
     /// Unknown: the Leases are not listed yet.
     #[default]
     Unknown,
-    /// Not running, or its Leases can't be watched.
+    /// Not running, or its Leases may not be read.
     Stopped,
     /// Running.
     Running(Running),
@@ -125,7 +125,7 @@ struct Leases {
     records: HashMap<String, GoLease>,
     /// Names in a list that is not complete yet. Until it is, what was known before is true.
     listing: HashSet<String>,
-    /// Whether they were listed, or can't be.
+    /// Whether they were listed, or may not be read.
     are_listed: bool,
 }
 
@@ -147,11 +147,18 @@ impl Leases {
             }
             Err(error) => {
                 tracing::warn!(error = error_text(&error), "cannot watch the Leases in the operator's namespace");
-                // A missing permission must not stop the operator.
-                self.are_listed = true;
+                // A missing permission must not stop the operator. Other errors pass.
+                self.are_listed |= is_forbidden(&error);
             }
         }
     }
+}
+
+/// Whether the operator may not read the Leases.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 /// Records `lease` if it is the Go operator's. A renewal counts from the time of its observation,
@@ -236,6 +243,18 @@ mod tests {
         assert!(is_running(Ok(Event::Init)) && is_running(Ok(Event::InitApply(lease()))));
         assert!(is_running(Ok(Event::InitDone)) && is_running(Ok(Event::Init)));
         assert!(!is_running(Ok(Event::InitDone)));
+    }
+
+    #[test]
+    fn only_a_missing_permission_lets_the_operator_go_on() {
+        let failed = |code| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            let mut leases = Leases::default();
+            let error = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
+            leases.record(Err(error), Instant::now(), Timestamp::UNIX_EPOCH);
+            leases.are_listed
+        };
+        assert_eq!([403, 429, 500, 503].map(failed), [true, false, false, false]);
     }
 
     #[test]
