@@ -246,6 +246,11 @@ impl CertificateManager {
             self.inject(None).await?;
             return Err(CertificateError::NotProvided(name));
         };
+        // Until it is corrected, the former certificate is served, whose authority stays.
+        if let Err(error) = CertificateResolver::check(&leaf, &key) {
+            self.inject(None).await?;
+            return Err(error.into());
+        }
         let authority = field(secret::BUNDLE);
         // Without an authority, someone else sets the caBundle.
         self.inject(authority.as_deref()).await?;
@@ -307,4 +312,59 @@ fn duration_until(next: OffsetDateTime) -> Duration {
     Duration::try_from(next - OffsetDateTime::now_utc())
         .unwrap_or(Duration::ZERO)
         .clamp(Duration::from_millis(100), MAX_INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
+    use k8s_openapi::ByteString;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn authority_of_a_certificate_that_cannot_be_served_is_not_injected() {
+        let lifetimes = Lifetimes { authority: time::Duration::days(90), leaf: time::Duration::days(30) };
+        let issue = || issue::issue_all(&["a".to_owned()], OffsetDateTime::now_utc(), lifetimes).unwrap();
+        let (first, second) = (issue(), issue());
+        for (key, expected) in [(&first.leaf_key, 2), (&second.leaf_key, 0)] {
+            let text = |text: &str| ByteString(text.as_bytes().to_vec());
+            let data = json!({
+                (secret::LEAF): text(&first.leaf),
+                (secret::LEAF_KEY): text(key),
+                (secret::BUNDLE): text(&first.authority.certificate),
+            });
+            let patches = Arc::<Mutex<usize>>::default();
+            let counted = Arc::clone(&patches);
+            let answer = move |request: Request<Body>| {
+                *counted.lock().unwrap() += usize::from(*request.method() == Method::PATCH);
+                let webhook =
+                    json!({"name": "w", "clientConfig": {}, "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+                let object = if request.uri().path().contains("/secrets/") {
+                    json!({"metadata": {"name": "s"}, "data": data})
+                } else {
+                    json!({"metadata": {"name": "c"}, "webhooks": [webhook]})
+                };
+                let response = Response::builder().status(200).body(Body::from(object.to_string().into_bytes()));
+                async { Ok::<_, std::convert::Infallible>(response.unwrap()) }
+            };
+            let settings = Settings {
+                namespace: "n".to_owned(),
+                secret: "s".to_owned(),
+                names: Vec::new(),
+                validating: "c".to_owned(),
+                mutating: "c".to_owned(),
+                deployment: "d".to_owned(),
+                manager: "m",
+                source: CertificateSource::Provided,
+            };
+            let client = Client::new(tower::service_fn(answer), "n");
+            let mut manager = CertificateManager::new(client, settings, CertificateResolver::default());
+            let outcome = manager.check().await;
+            assert_eq!((outcome.is_ok(), *patches.lock().unwrap()), (expected > 0, expected), "{outcome:?}");
+        }
+    }
 }

@@ -31,12 +31,22 @@ impl CertificateResolver {
         if self.0.load().as_ref().is_some_and(|served| served.cert == chain) {
             return Ok(false);
         }
-        let key = any_supported_type(&PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
-        let certified = CertifiedKey::new(chain, key);
-        certified.keys_match()?;
-        self.0.store(Some(Arc::new(certified)));
+        self.0.store(Some(Arc::new(certified(chain, key)?)));
         Ok(true)
     }
+
+    /// Whether the certificate and key in PEM could be served.
+    pub fn check(chain: &str, key: &str) -> Result<(), ServeError> {
+        let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+        certified(chain, key).map(drop)
+    }
+}
+
+fn certified(chain: Vec<CertificateDer<'static>>, key: &str) -> Result<CertifiedKey, ServeError> {
+    let key = any_supported_type(&PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
+    let certified = CertifiedKey::new(chain, key);
+    certified.keys_match()?;
+    Ok(certified)
 }
 
 impl ResolvesServerCert for CertificateResolver {

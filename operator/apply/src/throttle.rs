@@ -110,7 +110,9 @@ impl Throttle {
         if let Some(repairs) = self.repairs.get_mut(id) {
             repairs.count = repairs.count.saturating_sub(1);
         }
-        let before = self.refusals.get(id).filter(|r| r.digest == *digest);
+        // One that was not tried was not refused: the next try needs no longer pause.
+        let was_refused = |refusal: &&Refusal| refusal.digest == *digest && *why != ApplyError::Unreachable;
+        let before = self.refusals.get(id).filter(was_refused);
         let pause = before.map_or(RETRY_DELAY.0, |r| (r.pause * 2).min(RETRY_DELAY.1));
         self.refusals.insert(id.clone(), Refusal { digest: *digest, why: why.clone(), due: now + pause, pause });
     }
@@ -118,6 +120,11 @@ impl Throttle {
     /// Resets the budget of objects that disappeared because their definition was deleted.
     pub fn reset(&mut self, matches: impl Fn(&ObjectId) -> bool) {
         self.repairs.retain(|id, _| !matches(id));
+    }
+
+    /// Forgets refusals: the connection is another one, and so may be what answers.
+    pub fn forget_refusals(&mut self) {
+        self.refusals.clear();
     }
 
     /// Records that the API server accepted the write of `id`.
@@ -198,6 +205,17 @@ mod tests {
             (throttle.request_repair(&id(), start), throttle.request_repair(&other, start)),
             (Permit::Granted, Permit::BackingOff)
         );
+    }
+
+    #[test]
+    fn write_that_was_not_tried_waits_no_longer_each_time() {
+        let (mut throttle, start, digest) = (Throttle::default(), Instant::now(), Digest::of("1"));
+        for _ in 0..8 {
+            throttle.record_refusal(&id(), &digest, &ApplyError::Unreachable, start);
+            assert_eq!(throttle.next_due(start), Some(RETRY_DELAY.0));
+        }
+        throttle.forget_refusals();
+        assert_eq!((throttle.next_due(start), throttle.refusal(&id(), &digest, start)), (None, None));
     }
 
     #[test]

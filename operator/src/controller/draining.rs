@@ -27,7 +27,9 @@ pub struct Draining {
 impl Draining {
     /// Records that `left` is left at the time `now`; returns whether to look at its Pods.
     fn is_due(&mut self, left: &[ObjectId], now: Instant) -> bool {
-        if self.of.is_empty() || self.of.len() != left.len() {
+        // In any order.
+        let is_same = self.of.len() == left.len() && left.iter().all(|id| self.of.contains(id));
+        if self.of.is_empty() || !is_same {
             (self.of, self.looks) = (left.to_vec(), 0);
             self.due = Some(self.due.map_or(now + DELAY, |due| due.min(now + DELAY)));
         }
@@ -75,5 +77,13 @@ mod tests {
         assert_eq!(times, [2, 12, 32, 72]);
         let times: Vec<u64> = (120..140).filter(|second| is_due(2, *second)).collect();
         assert_eq!(times, [122, 132]);
+        // Others that are as many.
+        let jobs = [ObjectId::new("batch", "Job", "n", "a"), ObjectId::new("batch", "Job", "n", "b")];
+        let times = |left: &[ObjectId], draining: &mut Draining| -> Vec<u64> {
+            (140..150).filter(|second| draining.is_due(left, start + Duration::from_secs(*second))).collect()
+        };
+        assert_eq!(times(&jobs, &mut draining), [142]);
+        let [first, second] = jobs;
+        assert_eq!(times(&[second, first], &mut draining), [] as [u64; 0]);
     }
 }

@@ -25,9 +25,8 @@ struct CacheKey {
 /// Rendered objects, with their release.
 type Rendering = Option<(Release, Weak<Rendered>)>;
 
-/// Locked while the objects are rendered, so that concurrent callers share the result. Those that
-/// wait for it have no thread.
-type Slot = Arc<tokio::sync::Mutex<Rendering>>;
+/// Locked while the objects are rendered, so that concurrent callers share the result.
+type Slot = Arc<Mutex<Rendering>>;
 
 /// Rendered objects that are in use. Few specs are rendered at the same time: see [`compute`].
 #[derive(Debug, Default)]
@@ -43,17 +42,22 @@ impl RenderCache {
         settings: &Settings,
     ) -> Result<Arc<Rendered>, RenderError> {
         let slot = self.slot(cache_key(resource, version));
-        let mut known = slot.lock().await;
-        if let Some((of, rendered)) = known.as_ref()
-            && let Some(rendered) = rendered.upgrade().filter(|_| of.is_same(release))
-        {
+        if let Some(rendered) = slot.try_lock().ok().and_then(|known| in_use(&known, release)) {
             return Ok(rendered);
         }
-        // A spec with many patches takes long.
-        let render = || knative_operator_render::objects(resource, version, release.objects(), settings);
-        let rendered = Arc::new(compute(resource.namespace(), render).await?);
-        *known = Some((release.clone(), Arc::downgrade(&rendered)));
-        Ok(rendered)
+        // A spec with many patches takes long. Locked in the turn of the namespace: one that waits
+        // for its turn keeps none waiting that has an equal spec.
+        let render = || -> Result<Arc<Rendered>, RenderError> {
+            let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(rendered) = in_use(&known, release) {
+                return Ok(rendered);
+            }
+            let rendered = knative_operator_render::objects(resource, version, release.objects(), settings)?;
+            let rendered = Arc::new(rendered);
+            *known = Some((release.clone(), Arc::downgrade(&rendered)));
+            Ok(rendered)
+        };
+        compute(resource.namespace(), render).await
     }
 
     fn slot(&self, key: CacheKey) -> Slot {
@@ -69,6 +73,12 @@ impl RenderCache {
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_used(slot));
         Arc::clone(slots.entry(key).or_default())
     }
+}
+
+/// The objects that are `known` and in use, if they are of `release`.
+fn in_use(known: &Rendering, release: &Release) -> Option<Arc<Rendered>> {
+    let (_, rendered) = known.as_ref().filter(|(of, _)| of.is_same(release))?;
+    rendered.upgrade()
 }
 
 fn cache_key(resource: &Knative, version: &Version) -> CacheKey {
@@ -98,13 +108,44 @@ mod tests {
 
     use super::*;
 
+    /// A resource in `namespace`, whose installation is in the canonical one.
+    fn resource(namespace: &str) -> Knative {
+        let spec = json!({"clusterProfileRef": {"name": "a", "namespace": "f"}});
+        let resource = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+            "metadata": {"namespace": namespace, "name": "s"}, "spec": spec});
+        Knative::Serving(serde_json::from_value(resource).unwrap())
+    }
+
+    #[test]
+    fn namespace_that_waits_for_its_turn_keeps_none_with_an_equal_spec_waiting() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
+        let ((started, starts), mut ends) = (mpsc::channel(), Vec::new());
+        for _ in 0..2 {
+            let ((end, ended), started) = (mpsc::channel::<()>(), started.clone());
+            let work = move || {
+                let _ = started.send(());
+                let _ = ended.recv();
+            };
+            runtime.spawn(compute("others", work));
+            ends.push(end);
+        }
+        // All places are taken.
+        assert!((0..2).all(|_| starts.recv_timeout(Duration::from_secs(30)).is_ok()));
+        let (cache, done) = (RenderCache::default(), Mutex::new(Vec::new()));
+        let get = async |namespace: &'static str| {
+            let (resource, version) = (resource(namespace), "1.22.0".parse::<Version>().unwrap());
+            let _ = cache.get(&resource, &version, &Release::default(), &Settings::default()).await;
+            done.lock().unwrap().push(namespace);
+        };
+        let free_one = async { drop(ends.pop()) };
+        let (first, second) = (compute("a", || ()), compute("a", || ()));
+        runtime.block_on(async { futures::join!(first, second, get("a"), get("b"), free_one) });
+        assert_eq!(*done.lock().unwrap(), ["b", "a"]);
+    }
+
     #[test]
     fn rendering_keeps_no_worker_from_other_work() {
-        let resource: Knative = Knative::Serving(
-            serde_json::from_value(json!({"apiVersion": "operator.knative.dev/v1beta1",
-            "kind": "KnativeServing", "metadata": {"namespace": "n", "name": "s"}, "spec": {}}))
-            .unwrap(),
-        );
+        let resource = resource("n");
         let version: Version = "1.22.0".parse().unwrap();
         let (cache, (done, is_done)) = (Arc::new(RenderCache::default()), mpsc::channel());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();

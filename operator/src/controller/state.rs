@@ -168,6 +168,7 @@ impl ReconcilerState {
             self.occupied = None;
             self.planned = None;
             self.causes = Causes::default();
+            self.throttle.forget_refusals();
         }
         let start = || {
             let selector = format!("{APP_NAME}={}", resource.component().canonical());
@@ -181,6 +182,7 @@ impl ReconcilerState {
         (self.observer, self.anchor, self.occupied, self.planned) = (None, None, None, None);
         (self.stays_in_own_namespace, self.namespace_contents, self.created_namespace_at) = (None, None, None);
         (self.announced, self.remaining, self.causes) = (None, None, Causes::default());
+        self.throttle = Throttle::default();
     }
 
     /// A deleted or recreated anchor owns nothing: everything is applied again with the current
@@ -216,5 +218,36 @@ impl ReconcilerState {
             }
             _ => resource.status().cloned().unwrap_or_default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_apply::error::ApplyError;
+    use knative_operator_objects::Digest;
+    use knative_operator_shared::api::KnativeServing;
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_refused_before_says_nothing_about_another_connection() {
+        let answer = |_: http::Request<Body>| async { Err::<http::Response<Body>, _>("no answer") };
+        let client = Client::new(tower::service_fn(answer), "n");
+        let (resource, poll, now) = (Knative::Serving(KnativeServing::default()), Duration::ZERO, Instant::now());
+        let on = |serial| Cluster { client: client.clone(), serial, uid: None };
+        let (id, why) = (ObjectId::new("", "ConfigMap", "n", "a"), ApplyError::Other("no".to_owned()));
+        let refuse = |state: &mut ReconcilerState| state.throttle.record_refusal(&id, &Digest::of("1"), &why, now);
+        let is_refused = |state: &ReconcilerState| state.throttle.next_due(now).is_some();
+        let mut state = ReconcilerState::default();
+        state.observer_on(poll, &on(1), &resource);
+        refuse(&mut state);
+        state.observer_on(poll, &on(1), &resource);
+        assert!(is_refused(&state), "it is the same connection");
+        state.observer_on(poll, &on(2), &resource);
+        assert!(!is_refused(&state));
+        refuse(&mut state);
+        state.forget_cluster();
+        assert!(!is_refused(&state));
     }
 }

@@ -75,8 +75,9 @@ struct Candidate {
     observed: BTreeMap<u32, (LeaseRecord, Instant)>,
     /// Time at which the candidate started, as the age of shards without a Lease.
     started: Instant,
-    /// Whether the hub was restored to an earlier state.
-    restored: AtomicBool,
+    /// Whether this process has to end: the hub was restored to an earlier state, or another
+    /// replica holds a Lease of this one.
+    is_over: AtomicBool,
 }
 
 /// Holds a fair share of the shards and reports changes, until `stop` (true) or until a Lease is
@@ -96,7 +97,7 @@ pub async fn run(
         leases_held: BTreeMap::new(),
         observed: BTreeMap::new(),
         started: Instant::now(),
-        restored: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
     };
     loop {
         let deadline = candidate.leases_held.values().map(|lease| lease.renewed + TIMING.deadline).min();
@@ -116,8 +117,7 @@ pub async fn run(
             tracing::error!(shard, seconds = TIMING.deadline.as_secs(), "the Lease could not be renewed in time");
             return false;
         }
-        if candidate.restored.load(Ordering::Relaxed) {
-            // What the watches know may never become true: the process starts again.
+        if candidate.is_over.load(Ordering::Relaxed) {
             return false;
         }
         let delay = match (candidate.leases_held.is_empty(), outcome) {
@@ -182,17 +182,18 @@ impl Candidate {
         let mut leases = BTreeMap::new();
         for shard in 0..self.settings.shards {
             let lease = found.remove(&self.name(shard));
-            let record = lease.as_ref().map(record);
-            let since = match (&record, self.observed.get(&shard)) {
-                (Some(record), Some((observed, since))) if observed == record => *since,
+            let (record, since) = match (lease.as_ref().map(record), self.observed.get(&shard).cloned()) {
+                (Some(record), Some((observed, since))) if observed == record => (Some(record), since),
                 (Some(record), _) => {
                     if record.holder != self.settings.identity {
                         self.settings.shown.renewed(self.name(shard), &record.holder, false);
                     }
                     self.observed.insert(shard, (record.clone(), now));
-                    now
+                    (Some(record), now)
                 }
-                (None, _) => self.started,
+                // Somebody deleted the Lease: its holder goes on until it can't renew it.
+                (None, Some((observed, since))) if observed.holder != self.settings.identity => (Some(observed), since),
+                (None, _) => (None, self.started),
             };
             let wanted = lease.as_ref().and_then(|l| l.metadata.annotations.as_ref()?.get(WANTED).cloned());
             all.insert(shard, Shard { record, wanted, since });
@@ -204,7 +205,7 @@ impl Candidate {
         for shard in acquire {
             self.acquire(shard, leases.remove(&shard)).await?;
         }
-        if let Some(shard) = request {
+        if let Some(shard) = request.filter(|shard| leases.contains_key(shard)) {
             let patch = json!({"metadata": {"annotations": {WANTED: self.settings.identity}}});
             self.leases.patch(&self.name(shard), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await?;
         }
@@ -241,13 +242,14 @@ impl Candidate {
                 let found = self.leases.get(&name).await?;
                 if version(&found.metadata) < version(&stored.metadata) {
                     tracing::error!("the cluster has an earlier state than before, as after a restore of etcd");
-                    self.restored.store(true, Ordering::Relaxed);
+                    // What the watches know may never become true: the process starts again.
+                    self.is_over.store(true, Ordering::Relaxed);
                     return Ok(None);
                 }
                 if record(&found).holder != self.settings.identity {
                     tracing::error!(lease = name, "another replica holds the Lease");
-                    // Not renewed: it counts as lost at its deadline, which has passed for the
-                    // replica that took it.
+                    // At once: if somebody deleted the Lease, its time is not over yet.
+                    self.is_over.store(true, Ordering::Relaxed);
                     return Ok(None);
                 }
                 lease.metadata = found.metadata;

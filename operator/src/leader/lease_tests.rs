@@ -9,9 +9,12 @@ use serde_json::Value;
 
 use super::*;
 
-/// An API server that has Leases only. Each request lets others go first.
-fn hub() -> Client {
-    let leases: Arc<Mutex<BTreeMap<String, Value>>> = Arc::default();
+/// Stored Leases, by name.
+type Stored = Arc<Mutex<BTreeMap<String, Value>>>;
+
+/// An API server that has `leases` only. Each request lets others go first.
+fn hub(leases: &Stored) -> Client {
+    let leases = Arc::clone(leases);
     let answer = move |request: Request<Body>| {
         let leases = Arc::clone(&leases);
         async move {
@@ -62,13 +65,13 @@ fn candidate(hub: &Client, events: &mpsc::Sender<ShardEvent>, identity: &str, sh
         observed: BTreeMap::new(),
         // Long ago: free shards are taken at once.
         started: Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now),
-        restored: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
     }
 }
 
 #[tokio::test]
 async fn lease_is_acquired_after_any_number_of_transitions() {
-    let (hub, (events, _acquired)) = (hub(), mpsc::channel(64));
+    let (hub, (events, _acquired)) = (hub(&Stored::default()), mpsc::channel(64));
     let mut candidate = candidate(&hub, &events, "one", 1);
     let metadata = ObjectMeta { name: Some("l".to_owned()), ..ObjectMeta::default() };
     let spec = LeaseSpec { lease_transitions: Some(i32::MAX), ..LeaseSpec::default() };
@@ -79,10 +82,48 @@ async fn lease_is_acquired_after_any_number_of_transitions() {
 
 #[tokio::test]
 async fn replicas_with_different_numbers_of_shards_do_not_both_lead() {
-    let (hub, (events, _acquired)) = (hub(), mpsc::channel(64));
+    let (hub, (events, _acquired)) = (hub(&Stored::default()), mpsc::channel(64));
     let (mut one, mut two) = (candidate(&hub, &events, "one", 1), candidate(&hub, &events, "two", 2));
     // Both have listed before one of them has written.
     let (first, second) = futures::join!(one.tick(), two.tick());
     assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
     assert!(one.leases_held.is_empty() || two.leases_held.is_empty());
+}
+
+#[tokio::test]
+async fn deleted_lease_is_free_once_its_holder_must_have_ended() {
+    let (leases, (events, _acquired)) = (Stored::default(), mpsc::channel(64));
+    let hub = hub(&leases);
+    let (mut one, mut two) = (candidate(&hub, &events, "one", 1), candidate(&hub, &events, "two", 1));
+    one.tick().await.unwrap();
+    two.tick().await.unwrap();
+    leases.lock().unwrap().clear();
+    two.tick().await.unwrap();
+    assert_eq!((one.leases_held.len(), two.leases_held.len()), (1, 0));
+    let past = Instant::now().checked_sub(TIMING.lease).unwrap();
+    two.observed.values_mut().for_each(|(_, since)| *since = past);
+    two.tick().await.unwrap();
+    assert_eq!(two.leases_held.len(), 1);
+}
+
+#[tokio::test]
+async fn replica_whose_lease_another_holds_ends_at_once() {
+    let answer = |request: Request<Body>| async move {
+        let (code, value) = match *request.method() {
+            Method::GET => {
+                let metadata = json!({"name": "l", "resourceVersion": "2"});
+                (200, json!({"metadata": metadata, "spec": {"holderIdentity": "two"}}))
+            }
+            _ => (409, json!({"code": 409, "status": "Failure", "reason": "", "message": ""})),
+        };
+        let response = Response::builder().status(code).body(Body::from(value.to_string().into_bytes()));
+        Ok::<_, std::convert::Infallible>(response.unwrap())
+    };
+    let (hub, (events, _acquired)) = (Client::new(tower::service_fn(answer), "n"), mpsc::channel(64));
+    let mut one = candidate(&hub, &events, "one", 1);
+    let metadata = ObjectMeta { resource_version: Some("1".to_owned()), ..ObjectMeta::default() };
+    let lease = Lease { metadata, spec: Some(LeaseSpec::default()) };
+    one.leases_held.insert(0, HeldLease { lease, renewed: Instant::now() });
+    one.tick().await.unwrap();
+    assert!(one.is_over.load(Ordering::Relaxed));
 }

@@ -2,7 +2,7 @@
 //! that it renews. Two operators must not manage one resource, so this one writes nothing to
 //! clusters meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -36,7 +36,7 @@ pub enum State {
     /// Unknown: the Leases are not listed yet.
     #[default]
     Unknown,
-    /// Not running, or its Leases can't be watched.
+    /// Not running, or its Leases may not be read.
     Stopped,
     /// Running.
     Running(Running),
@@ -78,11 +78,10 @@ impl GoOperator {
     pub async fn watch(&self, client: Client, namespace: &str) {
         let leases: Api<Lease> = Api::namespaced(client, namespace);
         let mut events = std::pin::pin!(watcher(leases, watcher::Config::default()).default_backoff());
-        let mut records: HashMap<String, GoLease> = HashMap::new();
-        let mut listed = false;
+        let mut leases = Leases::default();
         loop {
             let now = Instant::now();
-            let valid = records.values().map(|record| record.until).filter(|until| *until > now).min();
+            let valid = leases.records.values().map(|record| record.until).filter(|until| *until > now).min();
             let expired = async {
                 match valid {
                     Some(until) => tokio::time::sleep_until(until.into()).await,
@@ -91,23 +90,13 @@ impl GoOperator {
             };
             tokio::select! {
                 event = events.next() => match event {
-                    Some(Ok(Event::Init)) => records.clear(),
-                    Some(Ok(Event::InitApply(lease) | Event::Apply(lease))) => {
-                        set(&mut records, &lease, Instant::now(), Timestamp::now());
-                    }
-                    Some(Ok(Event::Delete(lease))) => drop(records.remove(&lease.name_any())),
-                    Some(Ok(Event::InitDone)) => listed = true,
-                    Some(Err(error)) => {
-                        tracing::warn!(error = error_text(&error), "cannot watch the Leases in the operator's namespace");
-                        // A missing permission must not stop the operator.
-                        listed = true;
-                    }
+                    Some(event) => leases.record(event, Instant::now(), Timestamp::now()),
                     None => return std::future::pending().await,
                 },
                 () = expired => {}
             }
-            if listed {
-                self.publish(namespace, &records);
+            if leases.are_listed {
+                self.publish(namespace, &leases.records);
             }
         }
     }
@@ -128,6 +117,48 @@ impl GoOperator {
             changed
         });
     }
+}
+
+/// The Leases of the Go operator, from a watch.
+#[derive(Debug, Default)]
+struct Leases {
+    records: HashMap<String, GoLease>,
+    /// Names in a list that is not complete yet. Until it is, what was known before is true.
+    listing: HashSet<String>,
+    /// Whether they were listed, or may not be read.
+    are_listed: bool,
+}
+
+impl Leases {
+    /// Records `event` at `now`, by the `clock`.
+    fn record(&mut self, event: watcher::Result<Event<Lease>>, now: Instant, clock: Timestamp) {
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(lease)) => {
+                self.listing.insert(lease.name_any());
+                set(&mut self.records, &lease, now, clock);
+            }
+            Ok(Event::Apply(lease)) => set(&mut self.records, &lease, now, clock),
+            Ok(Event::Delete(lease)) => drop(self.records.remove(&lease.name_any())),
+            Ok(Event::InitDone) => {
+                let listed = std::mem::take(&mut self.listing);
+                self.records.retain(|name, _| listed.contains(name));
+                self.are_listed = true;
+            }
+            Err(error) => {
+                tracing::warn!(error = error_text(&error), "cannot watch the Leases in the operator's namespace");
+                // A missing permission must not stop the operator. Other errors pass.
+                self.are_listed |= is_forbidden(&error);
+            }
+        }
+    }
+}
+
+/// Whether the operator may not read the Leases.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 /// Records `lease` if it is the Go operator's. A renewal counts from the time of its observation,
@@ -193,6 +224,37 @@ mod tests {
         ] {
             assert!(!is_go_operator_lease(other), "{other}");
         }
+    }
+
+    #[test]
+    fn go_operator_runs_until_a_complete_list_lacks_its_lease() {
+        let (now, clock) = (Instant::now(), "2026-01-01T12:00:00Z".parse().unwrap());
+        let (operator, mut leases) = (GoOperator::default(), Leases::default());
+        let mut is_running = |event| {
+            leases.record(event, now, clock);
+            operator.publish("n", &leases.records);
+            operator.running().is_some()
+        };
+        let lease = || lease(NAME, "pod", "2026-01-01T12:00:00Z");
+        assert!(!is_running(Ok(Event::Init)) && is_running(Ok(Event::InitApply(lease()))));
+        assert!(is_running(Ok(Event::InitDone)));
+        // The watch begins again, and the first list fails.
+        assert!(is_running(Ok(Event::Init)) && is_running(Err(watcher::Error::NoResourceVersion)));
+        assert!(is_running(Ok(Event::Init)) && is_running(Ok(Event::InitApply(lease()))));
+        assert!(is_running(Ok(Event::InitDone)) && is_running(Ok(Event::Init)));
+        assert!(!is_running(Ok(Event::InitDone)));
+    }
+
+    #[test]
+    fn only_a_missing_permission_lets_the_operator_go_on() {
+        let failed = |code| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            let mut leases = Leases::default();
+            let error = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
+            leases.record(Err(error), Instant::now(), Timestamp::UNIX_EPOCH);
+            leases.are_listed
+        };
+        assert_eq!([403, 429, 500, 503].map(failed), [true, false, false, false]);
     }
 
     #[test]

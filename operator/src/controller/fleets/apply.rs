@@ -53,8 +53,6 @@ pub async fn write_all(
         if record(state, &write, result) {
             has_failed = true;
             state.failed.insert(write.key(), Instant::now());
-        } else if is_repair(&write) {
-            state.repairs.note(&write.key(), now);
         }
     }
     // The hub may have failed.
@@ -105,6 +103,10 @@ fn due(state: &mut FleetState, writes: &[Write], now: Instant) -> (Vec<Write>, O
 /// Keeps what became of `write`; returns whether it failed.
 fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>, WriteError>) -> bool {
     let key = write.key();
+    // What refuses a repair will refuse the next one, too.
+    if is_repair(write) && matches!(result, Ok(_) | Err(WriteError::Refused(_))) {
+        state.repairs.note(&key, Instant::now());
+    }
     match (result, &write.change) {
         (Ok(Some(resource)), change) => {
             // Another update has an outcome of its own.
@@ -193,6 +195,22 @@ mod tests {
         assert_eq!(second[..300 - BATCH], writes[BATCH..]);
         let (all, wake) = due(&mut state, &writes[..BATCH], now);
         assert_eq!((all.len(), wake), (BATCH, None));
+    }
+
+    #[test]
+    fn refused_repairs_become_rare() {
+        let write = Write {
+            cluster: ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() },
+            component: Component::Serving,
+            change: Change::Repair { revision: "r".to_owned(), version: None },
+        };
+        let mut state = FleetState::default();
+        let mut is_due_after = |error: WriteError| {
+            assert!(record(&mut state, &write, Err(error)));
+            due(&mut state, std::slice::from_ref(&write), Instant::now()).0 == [write.clone()]
+        };
+        assert!(is_due_after(WriteError::Conflict("changed".to_owned())));
+        assert!(!is_due_after(WriteError::Refused("a policy".to_owned())));
     }
 
     #[test]
