@@ -92,8 +92,8 @@ fn deletion_order((id, entry): (&ObjectId, &Entry)) -> (Phase, bool) {
     (Phase::of(&id.group, &id.kind), entry.aggregated)
 }
 
-/// Deletes those of `objects` that show `proof`. The results are in the order of the objects, so that
-/// what is said about them doesn't change from try to try.
+/// Deletes those of `objects` that show `proof`. The results are in the order of the objects, so
+/// that what is said about them doesn't change from try to try.
 pub async fn delete(
     client: &Client,
     kinds: &Kinds,
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    /// A cluster whose API server answers each request with `code`, and first all that are not about
-    /// the group a.example.com.
+    /// A cluster whose API server answers each request with `code`, and first all that are not
+    /// about the group a.example.com.
     fn cluster(code: u16) -> Client {
         let answer = move |request: Request<Body>| async move {
             if request.uri().path().contains("/a.example.com") {

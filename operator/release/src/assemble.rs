@@ -25,7 +25,7 @@ const MAX_OBJECTS: usize = 10_000;
 /// Maximum size of these objects, as compact JSON.
 const MAX_SIZE: usize = 16 << 20;
 
-/// Why manifests are refused, whatever they contain.
+/// Why manifests are refused, regardless of their contents.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum TooMuch {
     #[error("all manifests together have more than {} objects", MAX_OBJECTS)]

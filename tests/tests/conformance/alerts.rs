@@ -1,5 +1,5 @@
-//! Each alert has a section in docs/operate/alerts.md, and a case in which it fires and one in which
-//! it doesn't.
+//! Each alert has a section in docs/operate/alerts.md, and a case in which it fires and one in
+//! which it doesn't.
 
 use std::collections::BTreeSet;
 

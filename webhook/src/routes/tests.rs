@@ -87,10 +87,10 @@ async fn user_without_permission_learns_no_cluster_by_a_fleet() {
         }
         all
     };
-    let (told, untold) = (responses(true).await, responses(false).await);
-    assert!(told.contains("replicas") && told.contains("(cluster secret/zanzibar)"), "{told}");
-    assert!(untold.contains("is not allowed to use all ClusterProfiles"), "{untold}");
-    assert!(!untold.contains("zanzibar") && !untold.contains("(cluster"), "{untold}");
+    let (named, hidden) = (responses(true).await, responses(false).await);
+    assert!(named.contains("replicas") && named.contains("(cluster secret/zanzibar)"), "{named}");
+    assert!(hidden.contains("is not allowed to use all ClusterProfiles"), "{hidden}");
+    assert!(!hidden.contains("zanzibar") && !hidden.contains("(cluster"), "{hidden}");
 }
 
 #[tokio::test]
