@@ -45,6 +45,7 @@ mod knative_fleet_lost;
 mod knative_fleet_removal;
 mod knative_fleet_skip;
 mod knative_fleet_stages;
+mod leftovers;
 mod library;
 mod lifecycle;
 mod lives;
