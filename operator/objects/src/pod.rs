@@ -80,6 +80,8 @@ pub struct Spec {
     pub containers: Vec<Container>,
     /// Init containers.
     pub init_containers: Vec<Container>,
+    /// When its containers are restarted: `Always`, `OnFailure` or `Never`.
+    pub restart_policy: String,
 }
 
 /// A container.

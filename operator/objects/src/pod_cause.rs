@@ -124,7 +124,9 @@ fn of_container(pod: &Pod, container: &ContainerStatus, now: Timestamp) -> Optio
     }
     if let Some(ended) = &container.state.terminated {
         let is_init = pod.spec.init_containers.iter().any(|init| init.name == name);
-        let is_success = ended.exit_code == 0 && (is_init || pod.status.phase == "Succeeded");
+        // The phase follows later.
+        let may_end = is_init || matches!(pod.spec.restart_policy.as_str(), "OnFailure" | "Never");
+        let is_success = ended.exit_code == 0 && (may_end || pod.status.phase == "Succeeded");
         return if is_success { None } else { crash(pod, container, ended, false) };
     }
     let running = container.state.running.as_ref().filter(|_| !container.ready)?;

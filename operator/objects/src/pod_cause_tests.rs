@@ -171,6 +171,14 @@ fn healthy_or_new_pod_has_no_cause() {
     ] {
         assert_eq!(cause(pod_with(&container, &status)), None);
     }
+    // The last container of a Job has ended, and the Pod a moment later. That of a Deployment
+    // shouldn't end.
+    let ended = json!({"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
+    for (policy, has_cause) in [("OnFailure", false), ("Never", false), ("Always", true)] {
+        let mut pod = pod_with(&ended, &json!({"phase": "Running"}));
+        pod["spec"]["restartPolicy"] = json!(policy);
+        assert_eq!(cause(pod).is_some(), has_cause, "{policy}");
+    }
     let mut new = pod_with(&Value::Null, &json!({"startTime": null, "conditions": []}));
     new["spec"]["nodeName"] = Value::Null;
     new["spec"].as_object_mut().unwrap().remove("nodeName");
