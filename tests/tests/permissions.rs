@@ -33,10 +33,14 @@ const UNUSED: [(&[&str], &[&str], &str); 9] = [
     ),
     (
         &[
+            "*.autoscaling.internal.knative.dev",
             "*.bindings.knative.dev",
+            "*.caching.internal.knative.dev",
             "*.eventing.knative.dev",
             "*.flows.knative.dev",
+            "*.internal.kafka.eventing.knative.dev",
             "*.messaging.knative.dev",
+            "*.networking.internal.knative.dev",
             "*.serving.knative.dev",
             "*.sinks.knative.dev",
             "*.sources.knative.dev",
