@@ -44,7 +44,9 @@ async fn empty(hub: &Cluster) -> Result<()> {
     for kind in ["knativefleets", "knativeservings"] {
         for object in hub.list(kind, PLACE).await? {
             let object = hub.stored(&object);
-            object.start_deletion_with(&DeleteParams::orphan()).await?;
+            // The garbage collector would take the references off restored objects, too, if it were
+            // to orphan them.
+            object.start_deletion_with(&DeleteParams::background()).await?;
             object.merge(&json!({"metadata": {"finalizers": null}})).await?;
         }
     }
