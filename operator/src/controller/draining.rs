@@ -1,5 +1,6 @@
 //! What a deletion waits for once only Pods are left: they drain, for at most their grace period.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ const INTERVAL: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_s
 #[derive(Default)]
 pub struct Draining {
     /// The workloads that were left at the last look or before the first one.
-    of: Vec<ObjectId>,
+    of: BTreeSet<ObjectId>,
     due: Option<Instant>,
     looks: u32,
     text: Option<String>,
@@ -27,10 +28,9 @@ pub struct Draining {
 impl Draining {
     /// Records that `left` is left at the time `now`; returns whether to look at its Pods.
     fn is_due(&mut self, left: &[ObjectId], now: Instant) -> bool {
-        // In any order.
         let is_same = self.of.len() == left.len() && left.iter().all(|id| self.of.contains(id));
         if self.of.is_empty() || !is_same {
-            (self.of, self.looks) = (left.to_vec(), 0);
+            (self.of, self.looks) = (left.iter().cloned().collect(), 0);
             self.due = Some(self.due.map_or(now + DELAY, |due| due.min(now + DELAY)));
         }
         if self.due.is_some_and(|due| due > now) {
