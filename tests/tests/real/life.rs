@@ -12,7 +12,7 @@ use knative_operator_tests::real::{images, product, traffic};
 use knative_operator_tests::{Result, releases, remaining, tools};
 use serde_json::{Value, json};
 
-use crate::support::{ANSWER, NAMESPACE, Report, apply, install, millis, run, warnings};
+use crate::support::{ANSWER, NAMESPACE, Report, apply, install, millis, run};
 
 #[test]
 fn knative_service_answers_from_zero() {
@@ -29,10 +29,11 @@ async fn local() -> Result<()> {
     product::install(&hub, &product::values()).await?;
     report.line("the chart is installed, its Pods are ready");
     let before = remaining::objects(&hub.client()).await?;
-    install(&mut report, &hub, &Value::Null).await?;
+    let healthy = install(&mut report, &hub, &Value::Null).await?;
     from_zero(&mut report, &hub).await?;
     debug(&mut report, &hub).await?;
     uninstall(&mut report, (&hub, &hub), &before).await?;
+    healthy.assert(&hub, "a life").await?;
     drop(hub);
     report.line("the cluster has stopped");
     Ok(())
@@ -78,9 +79,10 @@ async fn remote() -> Result<()> {
     register(&hub, &spoke, "spoke-1").await?;
     report.line("the chart is installed, its Pods are ready, the spoke is registered");
     let before = remaining::objects(&spoke.client()).await?;
-    install(&mut report, &hub, &json!({"name": "spoke-1", "namespace": FLEET})).await?;
+    let healthy = install(&mut report, &hub, &json!({"name": "spoke-1", "namespace": FLEET})).await?;
     from_zero(&mut report, &spoke).await?;
     uninstall(&mut report, (&hub, &spoke), &before).await?;
+    healthy.assert(&hub, "a life").await?;
     drop((hub, spoke));
     report.line("the clusters have stopped");
     Ok(())
@@ -133,8 +135,6 @@ async fn uninstall(report: &mut Report, (hub, cluster): (&Cluster, &Cluster), be
     }
     hub.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=60s"], "").await?;
     report.line("Knative is deleted");
-    let warnings = warnings(hub).await?;
-    assert!(warnings.is_empty(), "Warning events of a healthy life: {warnings:?}");
     let left = remaining::remaining(cluster, before).await?;
     assert!(left.is_empty(), "{left:?}");
     report.line("nothing but CRDs is left");

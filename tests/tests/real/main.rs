@@ -17,6 +17,7 @@ mod eventing;
 mod faults;
 mod fleet;
 mod gates;
+mod healthy;
 mod life;
 mod policies;
 mod preflight;

@@ -13,6 +13,8 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
+use crate::healthy::Healthy;
+
 /// Namespace of Knative Serving and of its resource.
 pub const NAMESPACE: &str = "knative-serving";
 /// The resource.
@@ -37,7 +39,8 @@ pub async fn apply(hub: &Cluster, spec: &Value) -> Result<()> {
 }
 
 /// Applies a KnativeServing on `hub`, until it is Ready on the cluster that `reference` names.
-pub async fn install(report: &mut Report, hub: &Cluster, reference: &Value) -> Result<()> {
+pub async fn install(report: &mut Report, hub: &Cluster, reference: &Value) -> Result<Healthy> {
+    let healthy = Healthy::watch(hub);
     let version = releases::best().serving;
     let mut spec = product::serving(version);
     if !reference.is_null() {
@@ -47,9 +50,8 @@ pub async fn install(report: &mut Report, hub: &Cluster, reference: &Value) -> R
     apply(hub, &spec).await?;
     ready(hub, SERVING, NAMESPACE).await?;
     report.line(&format!("Knative Serving {version} with Kourier is Ready"));
-    let warnings = warnings(hub).await?;
-    assert!(warnings.is_empty(), "Warning events of a healthy installation: {warnings:?}");
-    Ok(())
+    healthy.assert(hub, "an installation").await?;
+    Ok(healthy)
 }
 
 pub fn millis(time: Duration) -> f64 {

@@ -13,6 +13,7 @@ use knative_operator_tests::{Result, releases, tools};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::healthy::Healthy;
 use crate::support::{NAMESPACE, Report, SERVING, apply, run};
 
 /// Makes `change` while requests flow; returns how many requests to the running Knative Service
@@ -106,6 +107,7 @@ fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
         let mut hub = Cluster::real("traffic", registry).await?;
         product::install(&hub, &product::values()).await?;
         hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        let healthy = Healthy::watch(&hub);
         apply(&hub, &spec).await?;
         ready(&hub, SERVING, NAMESPACE).await?;
         let gateway = services(&hub).await?;
@@ -120,6 +122,7 @@ fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
         let config = during(&mut report, gateway, "a key of a ConfigMap", applied(reconfigured(spec.clone()))).await?;
         let pods =
             during(&mut report, gateway, "all Pods of Knative are replaced", applied(replaced(spec.clone()))).await?;
+        healthy.assert(&hub, "changes").await?;
         let killed = during(&mut report, gateway, "the operator is killed", async {
             let line = ["delete", "pod", "-n", OPERATOR, "--all", "--force", "--grace-period=0"];
             hub.kubectl(&line, "").await?;
@@ -182,6 +185,7 @@ fn requests_during_an_upgrade_by_a_minor_fail_no_more_than_with_kubectl_apply() 
         let hub = Cluster::real("upgraded", registry).await?;
         product::install(&hub, &product::values()).await?;
         hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        let healthy = Healthy::watch(&hub);
         apply(&hub, &before).await?;
         ready(&hub, SERVING, NAMESPACE).await?;
         let gateway = services(&hub).await?;
@@ -193,6 +197,7 @@ fn requests_during_an_upgrade_by_a_minor_fail_no_more_than_with_kubectl_apply() 
             rolled_out(&hub).await
         });
         let own = own.await?;
+        healthy.assert(&hub, "an upgrade by a minor").await?;
         assert!(own <= floor, "{own} > {floor}");
         Ok(())
     });
