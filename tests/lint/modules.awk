@@ -57,12 +57,15 @@ statement != "" {
 }
 { while (match(line, /(crate|super)(::[A-Za-z_0-9]+)+/)) { record(substr(line, RSTART, RLENGTH), module); line = substr(line, RSTART + RLENGTH) } }
 
-# The module that has `path`.
-function resolve(path,    rounds) {
+# The module that has `path`. What has a name below it is a module, although a re-exported function
+# may have its name.
+function resolve(path,    rounds, has_more) {
   for (rounds = 0; rounds < 20; rounds++) {
+    if (has_more && path in files) return path
     if (path in reexport && reexport[path] != path) path = reexport[path]
     else if (path in files) return path
-    else if (!sub(/::[^:]*$/, "", path)) return ""
+    else if (sub(/::[^:]*$/, "", path)) has_more = 1
+    else return ""
   }
   return ""
 }

@@ -2,9 +2,9 @@
 
 use super::rule::Rule;
 use super::{
-    availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, fleet_clusters, fleet_gate,
-    fleet_selector, fleet_spec, fleet_template, ingress, istio, kourier, manifests, meta, names, namespace, parse,
-    patches, pod, probes, protected, quantity, reference, registry, target, version, workloads,
+    availability, budgets, certificates, config, deletion, deprecated, eventing, fleet_clusters, fleet_gate,
+    fleet_selector, fleet_spec, fleet_template, ingress, istio, kourier, managed, manifests, meta, names, namespace,
+    parse, patches, pod, probes, protected, quantity, reference, registry, target, version, workloads,
 };
 
 /// All rules, by subject.
@@ -83,7 +83,7 @@ pub static ALL: &[&Rule] = &[
     &fleet_clusters::EMPTY_STAGE,
     &fleet_clusters::PROPERTIES,
     &fleet_clusters::STEPS,
-    &fleet::MANAGED,
+    &managed::MANAGED,
 ];
 
 /// Rules that hold even for a terminating resource.

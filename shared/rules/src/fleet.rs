@@ -1,26 +1,14 @@
-//! Fleets: the rules for them, and for their resources.
+//! Validates a fleet, or a change of one, against the rules of fleets.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::context::{FleetContext, RuleContext};
+use super::context::FleetContext;
 use super::parse::{drop_nulls, parse_with_path};
-use super::rule::{Example, Rule, Severity, Violation};
-use super::validate::{limit, remove_existing};
+use super::rule::Violation;
+use super::violations::{limit, remove_existing};
 use super::{fleet_clusters, fleet_gate, fleet_spec, fleet_template, protected};
-use knative_operator_shared::api::{Kind, Knative, KnativeFleet};
-use knative_operator_shared::label::{FIELD_MANAGER, FLEET_FIELD_MANAGER};
-
-/// The resources of a fleet are changed by their fleet.
-pub static MANAGED: Rule = Rule {
-    id: "fleet-managed",
-    severity: Severity::Warning,
-    requirement: "A resource of a KnativeFleet is changed by its fleet, which repairs other changes.",
-    valid: Example::serving(r#"{"version": "1.22"}"#),
-    invalid: Example::serving(
-        r#"{"metadata": {"ownerReferences": [{"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "name": "prod", "uid": "1"}]}, "spec": {"version": "1.22"}}"#,
-    ),
-};
+use knative_operator_shared::api::{Kind, KnativeFleet};
 
 /// Parses `object` as a fleet. Null counts as omitted, except in overrides, in which it removes a
 /// field.
@@ -77,19 +65,4 @@ pub fn validate_fleet_change(
 /// The violation if the fleet with `meta` is protected from deletion.
 pub fn validate_fleet_deletion(meta: &ObjectMeta) -> Option<Violation> {
     protected::check("KnativeFleet", meta)
-}
-
-/// The warning if somebody else than its fleet changes `resource`.
-pub fn check_managed(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec<Violation>) {
-    let Some(manager) = context.field_manager else { return };
-    let mut owners = resource.meta().owner_references.iter().flatten();
-    if let Some(owner) = owners.find(|owner| owner.kind == "KnativeFleet")
-        && ![FIELD_MANAGER, FLEET_FIELD_MANAGER].contains(&manager)
-    {
-        violations.push(MANAGED.at(
-            "spec",
-            format!("KnativeFleet {} manages this resource, and repairs the change", owner.name),
-            format!("change the KnativeFleet: kubectl edit knativefleet {} -n {}", owner.name, resource.namespace()),
-        ));
-    }
 }

@@ -27,6 +27,7 @@ mod fleet_template;
 mod ingress;
 mod istio;
 mod kourier;
+mod managed;
 mod manifests;
 mod meta;
 mod names;
@@ -43,6 +44,7 @@ mod rule;
 mod target;
 mod validate;
 mod version;
+mod violations;
 mod workloads;
 
 pub use all::{ALL, ALWAYS_ENFORCED, REQUIRED_OF_FLEETS, REQUIRED_TO_RENDER};
@@ -58,7 +60,8 @@ pub use patches::violation as patch_violation;
 pub use protected::{is_protected, validate_deletion};
 pub use rule::{Example, Rule, Severity, Violation};
 pub use target::ONE as ONE_TARGET;
-pub use validate::{ANNOTATIONS, remove_existing, validate, validate_change};
+pub use validate::{ANNOTATIONS, validate, validate_change};
+pub use violations::remove_existing;
 
 #[cfg(test)]
 mod tests;

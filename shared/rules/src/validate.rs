@@ -1,11 +1,10 @@
 //! Validates a resource, or a change of one, against all rules.
 
-use std::collections::HashMap;
-
 use super::context::RuleContext;
 use super::rule::Violation;
+use super::violations::{limit, remove_existing};
 use super::{
-    availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, ingress, istio, kourier,
+    availability, budgets, certificates, config, deletion, deprecated, eventing, ingress, istio, kourier, managed,
     manifests, meta, namespace, patches, pod, probes, protected, quantity, reference, registry, target, version,
     workloads,
 };
@@ -14,9 +13,6 @@ use knative_operator_shared::label::{MINOR_VERSIONS, ON_DELETE, ON_UNREACHABLE, 
 
 /// The annotations that rules are about. They are checked if the spec stays, too.
 pub const ANNOTATIONS: [&str; 4] = [ON_UNREACHABLE, ON_DELETE, MINOR_VERSIONS, PROTECTED];
-
-/// Maximum number of violations that are kept of a resource, which may have as many as values.
-const MAX_VIOLATIONS: usize = 1000;
 
 /// Violations of `new`, which replaces `old` if given, as far as `context` tells. An update is
 /// never refused for a violation that `old` already has.
@@ -29,26 +25,6 @@ pub fn validate_change(new: &Knative, old: Option<&Knative>, context: &RuleConte
     remove_existing(&mut violations, &validate(old, context));
     violations.extend(reference::check_immutable(new, old));
     violations
-}
-
-/// Removes the errors that were there `before`, from `violations`. Both may have thousands.
-pub fn remove_existing(violations: &mut Vec<Violation>, before: &[Violation]) {
-    let mut known: HashMap<_, usize> = HashMap::new();
-    for violation in before.iter().filter(|violation| violation.is_error()) {
-        *known.entry(violation.identity()).or_default() += 1;
-    }
-    // One for one: a violation that occurs twice now and once before is new.
-    let mut are_new = Vec::with_capacity(violations.len());
-    for violation in &*violations {
-        let count = known.get_mut(&violation.identity()).filter(|count| **count > 0);
-        are_new.push(count.is_none());
-        if let Some(count) = count {
-            *count -= 1;
-        }
-    }
-    drop(known);
-    let mut are_new = are_new.into_iter();
-    violations.retain(|_| are_new.next().unwrap_or(true));
 }
 
 /// Violations of `resource` by itself, as far as `context` tells.
@@ -77,7 +53,7 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     patches::check(resource, context, &mut violations);
     deletion::check(resource, &mut violations);
     protected::check_value(resource.meta(), &mut violations);
-    fleet::check_managed(resource, context, &mut violations);
+    managed::check(resource, context, &mut violations);
     if let Some(names) = context.names(resource) {
         violations.extend(names.unmatched(resource));
     }
@@ -85,21 +61,12 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     violations
 }
 
-/// Keeps [`MAX_VIOLATIONS`] of `violations`, errors first.
-pub fn limit(violations: &mut Vec<Violation>) {
-    if violations.len() > MAX_VIOLATIONS {
-        violations.sort_by_key(|violation| !violation.is_error());
-        violations.truncate(MAX_VIOLATIONS);
-        violations.shrink_to_fit();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::parse::{READABLE, parse};
-    use super::super::rule::Severity;
+    use super::super::parse::parse;
+    use super::super::violations::MAX_VIOLATIONS;
     use super::*;
     use knative_operator_shared::api::Component;
     use serde_json::{Value, json};
@@ -117,18 +84,5 @@ mod tests {
         // A name of any length is not repeated for each of its keys.
         let long = of_config(&json!({("x/".repeat(10_000)): keys}));
         assert_eq!(long.iter().filter(|violation| violation.field.starts_with("spec.config")).count(), 1);
-        let warning = Violation { severity: Severity::Warning, ..READABLE.at("a", "b", "c") };
-        let mut mixed = vec![warning; 2000];
-        mixed.push(READABLE.at("a", "b", "c"));
-        limit(&mut mixed);
-        assert!(mixed.len() == MAX_VIOLATIONS && mixed[0].is_error());
-    }
-
-    #[test]
-    fn violations_are_compared_one_for_one() {
-        let at = |field: &str| READABLE.at(field, "is wrong", "correct it");
-        let mut violations = vec![at("spec.a[0].b"), at("spec.a[1].b"), at("spec.c")];
-        remove_existing(&mut violations, &[at("spec.a[7].b")]);
-        assert_eq!(violations, [at("spec.a[1].b"), at("spec.c")]);
     }
 }
