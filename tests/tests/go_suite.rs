@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::{Cluster, Setup};
 use knative_operator_tests::go_operator;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::skip::{LONG_BUILD, skip};
@@ -97,8 +97,10 @@ fn all_of(wanted: &[&str], passed: &[String]) -> Result<()> {
 
 async fn run() -> Result<()> {
     let (program, plugins) = (compile().await?, tempfile::tempdir()?);
-    // Without admission webhooks: Knative's own have no Pods here.
-    let local = Cluster::spoke("suite").await?;
+    // Without admission webhooks: Knative's own have no Pods here. The suite waits for the Pods that
+    // `highAvailability` asks for, those of the activator by its HorizontalPodAutoscaler.
+    let setup = Setup { webhooks: false, autoscaling: true, ..Setup::SIMULATED };
+    let local = Cluster::start("suite", setup).await?;
     local.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
     wait::established(local.client()).await?;
     let product = installed(&local, plugins.path(), &["knative-operator-testing", "knative-eventing"]).await?;
@@ -109,7 +111,7 @@ async fn run() -> Result<()> {
     drop((product, local));
 
     // Here, this operator's webhook validates.
-    let (hub, spoke) = tokio::try_join!(Cluster::hub("suite-hub"), Cluster::spoke("suite-spoke"))?;
+    let (hub, spoke) = tokio::try_join!(Cluster::hub("suite-hub"), Cluster::start("suite-spoke", setup))?;
     let _product = installed(&hub, plugins.path(), &["knative-serving", "knative-eventing"]).await?;
     product::register(&hub, &spoke, "spoke").await?;
     let environment = [

@@ -97,9 +97,12 @@ impl Follower {
         // The watches don't end.
         while let Some((kind, event)) = self.watches.next().await {
             let error = event.as_ref().err().map(|error| knative_operator_runtime::error_text(error));
+            let is_request = matches!(event, Ok(Event::Init));
             let recorded = self.snapshot.record(kind, event);
             let was_disconnected = match (recorded, error) {
                 (Recorded::Disconnected, Some(error)) => self.disconnected.insert(kind, error).is_none(),
+                // The API server has not answered yet.
+                _ if is_request => false,
                 _ => self.disconnected.remove(&kind).is_some(),
             };
             if recorded == Recorded::Changed || was_disconnected {
@@ -122,5 +125,29 @@ impl Follower {
     /// Forgets failures: the API server answers again.
     pub fn reconnected(&mut self) {
         self.disconnected.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::stream::iter;
+
+    use super::*;
+
+    #[test]
+    fn api_server_that_is_asked_again_is_still_disconnected() {
+        let failure = || watcher::Error::WatchFailed(kube::Error::LinesCodecMaxLineLengthExceeded);
+        let follow = |events: Vec<Result<Event<DynamicObject>, watcher::Error>>| Follower {
+            watches: select_all([iter(events).map(|event| (Watched::Servings, event)).boxed()]),
+            snapshot: Snapshot::default(),
+            disconnected: HashMap::new(),
+        };
+        let mut asked = follow(vec![Err(failure()), Ok(Event::Init)]);
+        assert!(asked.changed().now_or_never().is_some() && asked.disconnected().is_some());
+        assert!(asked.changed().now_or_never().is_none() && asked.disconnected().is_some());
+        let mut answered = follow(vec![Err(failure()), Ok(Event::Init), Ok(Event::InitDone)]);
+        assert!(answered.changed().now_or_never().is_some() && answered.disconnected().is_some());
+        assert!(answered.changed().now_or_never().is_some() && answered.disconnected().is_none());
     }
 }

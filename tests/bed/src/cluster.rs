@@ -43,6 +43,8 @@ pub struct Setup {
     pub real_namespaces: &'static [&'static str],
     /// Whether its API server speaks HTTP/2, besides HTTP/1.1.
     pub http2: bool,
+    /// Whether HorizontalPodAutoscalers scale simulated Pods: to their minimum, without metrics.
+    pub autoscaling: bool,
     /// The registry of a cluster with a real node, on which Pods run. Without, KWOK simulates node
     /// and Pods.
     pub real_node: Option<&'static Registry>,
@@ -51,13 +53,16 @@ pub struct Setup {
 impl Setup {
     /// Whether both are those of the same control plane with a simulated node.
     fn is(self, other: Self) -> bool {
-        let both = |setup: Self| (setup.webhooks, setup.real_namespaces, setup.http2, setup.real_node.is_some());
+        let both = |setup: Self| {
+            (setup.webhooks, setup.real_namespaces, setup.http2, setup.autoscaling, setup.real_node.is_some())
+        };
         both(self) == both(other) && self.real_node.is_none()
     }
-}
 
-/// KWOK simulates the node.
-const SIMULATED: Setup = Setup { webhooks: true, real_namespaces: &[], http2: true, real_node: None };
+    /// KWOK simulates the node.
+    pub const SIMULATED: Self =
+        Self { webhooks: true, real_namespaces: &[], http2: true, autoscaling: false, real_node: None };
+}
 
 /// A running control plane. Dropping it stops its processes and removes its files, or lends it to
 /// other tests (see [`pool`]).
@@ -89,18 +94,18 @@ const FOLDER: &str = "folder";
 impl Cluster {
     /// A cluster whose API server calls admission webhooks.
     pub async fn hub(name: &str) -> Result<Self> {
-        Self::start(name, SIMULATED).await
+        Self::start(name, Setup::SIMULATED).await
     }
 
     /// A cluster whose API server calls no admission webhooks.
     pub async fn spoke(name: &str) -> Result<Self> {
-        Self::start(name, Setup { webhooks: false, ..SIMULATED }).await
+        Self::start(name, Setup { webhooks: false, ..Setup::SIMULATED }).await
     }
 
     /// A cluster with a real node, which pulls images from `registry`. Its API server calls
     /// admission webhooks. [`machine::obstacle`] says why this machine can't have one.
     pub async fn real(name: &str, registry: &'static Registry) -> Result<Self> {
-        Self::start(name, Setup { real_node: Some(registry), ..SIMULATED }).await
+        Self::start(name, Setup { real_node: Some(registry), ..Setup::SIMULATED }).await
     }
 
     /// Starts a control plane with one node and waits until its API server is ready; or takes one

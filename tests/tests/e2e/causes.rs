@@ -203,7 +203,7 @@ async fn draining_is_reported(cluster: &Cluster, serving: &Value, kubelet: &Kube
 #[test]
 fn causes_are_those_of_the_pods() {
     run(async {
-        let setup = Setup { webhooks: false, real_namespaces: &[PLACE], http2: true, real_node: None };
+        let setup = Setup { webhooks: false, real_namespaces: &[PLACE], ..Setup::SIMULATED };
         let cluster = Cluster::start("causes", setup).await?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let product = Product::create(&cluster, &releases, values(&[]), plugins.path()).await?;
@@ -292,7 +292,7 @@ fn causes_are_those_of_the_pods() {
 #[test]
 fn job_of_a_first_installation_tells_why_it_does_not_run() {
     run(async {
-        let setup = Setup { webhooks: false, real_namespaces: &[PLACE], http2: true, real_node: None };
+        let setup = Setup { webhooks: false, real_namespaces: &[PLACE], ..Setup::SIMULATED };
         let cluster = Cluster::start("job-cause", setup).await?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let _product = Product::create(&cluster, &releases, values(&[]), plugins.path()).await?;

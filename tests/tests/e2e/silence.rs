@@ -43,7 +43,7 @@ fn drift_and_health_are_right_again_after_a_spoke_fell_silent_over_http1() {
 
 async fn spoke_falls_silent(name: &str, http2: bool) -> Result<()> {
     let fleet = fleet().await?;
-    let (hub, setup) = (&fleet.hub, Setup { webhooks: false, real_namespaces: &[], http2, real_node: None });
+    let (hub, setup) = (&fleet.hub, Setup { webhooks: false, http2, ..Setup::SIMULATED });
     let mut spoke = Cluster::start(name, setup).await?;
     let link = Link::open(&spoke).await?;
     spoke.set_pod_endpoint(link.url(), spoke.authority().to_owned());

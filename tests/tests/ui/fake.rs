@@ -77,7 +77,7 @@ fn updated(clusters: usize) -> usize {
 impl Fake {
     /// A hub with `clusters` clusters.
     pub async fn start(hub: &str, clusters: usize) -> Result<Self> {
-        let setup = Setup { webhooks: false, real_namespaces: &[], http2: true, real_node: None };
+        let setup = Setup { webhooks: false, ..Setup::SIMULATED };
         let fake = Self { hub: Cluster::start(hub, setup).await?, clusters };
         fake.define().await?;
         let all: Vec<usize> = (0..clusters).collect();

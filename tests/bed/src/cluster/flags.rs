@@ -6,7 +6,7 @@ use crate::{Result, admission, audit, ports, stages, tools};
 /// Controllers of volumes, certificates of nodes, addresses of Services (simulated Pods don't
 /// answer) and others that no test needs: each has watches, which cost processor time in each
 /// control plane.
-const UNUSED_CONTROLLERS: [&str; 19] = [
+const UNUSED_CONTROLLERS: [&str; 18] = [
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
@@ -15,7 +15,6 @@ const UNUSED_CONTROLLERS: [&str; 19] = [
     "endpoints-controller",
     "endpointslice-controller",
     "ephemeral-volume-controller",
-    "horizontal-pod-autoscaler-controller",
     "legacy-serviceaccount-token-cleaner-controller",
     "node-lifecycle-controller",
     "persistentvolume-attach-detach-controller",
@@ -50,10 +49,14 @@ const UNUSED_FEATURES: [&str; 5] = [
     "UnknownVersionInteroperabilityProxy",
 ];
 
+/// Needed by the few tests that ask for it ([`super::Setup::autoscaling`]).
+const AUTOSCALER: &str = "horizontal-pod-autoscaler-controller";
+
 /// The controllers of a cluster with a simulated node.
-fn used_controllers(is_default_version: bool) -> String {
+fn used_controllers(is_default_version: bool, autoscaling: bool) -> String {
     let more: &[&str] = if is_default_version { &MORE_UNUSED_CONTROLLERS } else { &[] };
-    format!("*,-{}", [&UNUSED_CONTROLLERS[..], more].concat().join(",-"))
+    let autoscaler: &[&str] = if autoscaling { &[] } else { &[AUTOSCALER] };
+    format!("*,-{}", [&UNUSED_CONTROLLERS[..], more, autoscaler].concat().join(",-"))
 }
 
 /// Feature gates of the API server.
@@ -181,7 +184,8 @@ impl Cluster {
             controllers[0].1.push(format!("--cluster-signing-cert-file={}", self.file("ca.crt")));
             controllers[0].1.push(format!("--cluster-signing-key-file={}", self.file("ca.key")));
         } else {
-            controllers[0].1.push(format!("--controllers={}", used_controllers(tools::is_default_kubernetes())));
+            let used = used_controllers(tools::is_default_kubernetes(), self.setup.autoscaling);
+            controllers[0].1.push(format!("--controllers={used}"));
             let stages = stages::file(self.dir.path(), self.setup.real_namespaces)?;
             controllers.push((
                 "kwok",

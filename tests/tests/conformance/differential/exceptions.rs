@@ -46,7 +46,7 @@ pub const ALL: &[Exception] = &[
     },
     Exception {
         id: "empty-string",
-        row: "an empty `operator`, `effect` or `value` of a toleration",
+        row: "an empty string in an optional field of a Pod, such as `operator` of a toleration",
         kind: Kind::Objects(empty_string),
     },
     Exception {
@@ -63,6 +63,11 @@ pub const ALL: &[Exception] = &[
         id: "duplicates",
         row: "duplicate `imagePullSecrets`, variables, volumes",
         kind: Kind::Objects(duplicates),
+    },
+    Exception {
+        id: "selection-mode",
+        row: "`valueFrom` for the variable `SINK_BINDING_SELECTION_MODE`",
+        kind: Kind::Objects(selection_mode),
     },
 ];
 
@@ -112,7 +117,21 @@ fn crash(resource: &Value, error: &str) -> bool {
 }
 
 fn empty_string(_: &Value, difference: &Difference) -> bool {
-    difference.path.contains("/tolerations/") && difference.theirs.is_null() && difference.ours == ""
+    difference.path.contains("/spec/template/spec/") && difference.theirs.is_null() && difference.ours == ""
+}
+
+/// The variable has a value and a source in theirs, and one of them in ours.
+fn selection_mode(resource: &Value, difference: &Difference) -> bool {
+    let overrides =
+        ["workloads", "deployments"].iter().filter_map(|field| resource["spec"][field].as_array()).flatten();
+    let environments = overrides.filter_map(|o| o["env"].as_array()).flatten();
+    let mut variables = environments.filter_map(|e| e["envVars"].as_array()).flatten();
+    let has_source =
+        |variable: &Value| variable["name"] == "SINK_BINDING_SELECTION_MODE" && !variable["valueFrom"].is_null();
+    let is_variable = difference.object.ends_with("/eventing-webhook")
+        && difference.path.contains("/env/")
+        && (difference.path.ends_with("/value") || difference.path.ends_with("/valueFrom"));
+    is_variable && difference.ours.is_null() && variables.any(has_source)
 }
 
 fn duplicates(_: &Value, difference: &Difference) -> bool {
