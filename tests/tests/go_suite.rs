@@ -97,8 +97,8 @@ fn all_of(wanted: &[&str], passed: &[String]) -> Result<()> {
 
 async fn run() -> Result<()> {
     let (program, plugins) = (compile().await?, tempfile::tempdir()?);
-    // Without admission webhooks: Knative's own have no Pods here. The suite waits for the Pods that
-    // `highAvailability` asks for, those of the activator by its HorizontalPodAutoscaler.
+    // Without admission webhooks: Knative's own have no Pods here. The suite waits for the Pods
+    // that `highAvailability` asks for, those of the activator by its HorizontalPodAutoscaler.
     let setup = Setup { webhooks: false, autoscaling: true, ..Setup::SIMULATED };
     let local = Cluster::start("suite", setup).await?;
     local.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;

@@ -139,7 +139,8 @@ pub async fn reconciled(hub: &Cluster, target: &Cluster, resource: &Value, mark:
     let mut changed = resource.clone();
     changed["spec"]["config"]["features"] = json!({"mark": mark});
     apply(hub, &changed).await?;
-    let place = if resource["kind"] == "KnativeServing" { "knative-serving" } else { "knative-eventing" };
+    // Where the Go operator has installed it, also on a spoke.
+    let place = resource["metadata"]["namespace"].as_str().unwrap_or_default();
     let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(target.client(), place);
     let name = if resource["kind"] == "KnativeServing" { "config-features" } else { "config-ping-defaults" };
     let has = |map: Option<&k8s_openapi::api::core::v1::ConfigMap>| {
