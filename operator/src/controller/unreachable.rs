@@ -21,7 +21,16 @@ pub fn counts_as_unreachable(cx: &Context, resource: &Knative, reason: Reason) -
         Reason::RemoteClientCreationFailed | Reason::ClusterProviderClosed => false,
         // It can be read, but names no provider in common with the provider file.
         Reason::ClusterProfileUnavailable => reference.is_some_and(|reference| cx.profiles.get(reference).is_ok()),
-        _ => true,
+        Reason::MulticlusterDisabled
+        | Reason::AccessProviderNotConfigured
+        | Reason::ClusterProfileNotPermitted
+        | Reason::ClusterProfileNotFound
+        | Reason::ClusterProfileNotReady
+        | Reason::AccessProviderFailed
+        | Reason::CredentialNotBound
+        | Reason::RemoteClusterUnreachable
+        | Reason::RemoteClusterUnauthorized
+        | Reason::RemoteClusterStale => true,
     }
 }
 

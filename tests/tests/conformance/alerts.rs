@@ -19,8 +19,9 @@ fn each_alert_has_a_section_and_both_cases() {
     assert!(alerts.len() >= 21, "{alerts:?}");
     let sections: BTreeSet<&str> = after(&page, "## ", '\n').into_iter().filter(|title| !title.contains(' ')).collect();
     assert_eq!(alerts, sections);
-    let anchors: Vec<String> = alerts.iter().map(|alert| alert.to_lowercase()).collect();
-    let links: Vec<&str> = after(&rules, "docs/operate/alerts.md#", '\n').into_iter().collect();
+    let anchors: BTreeSet<String> = alerts.iter().map(|alert| alert.to_lowercase()).collect();
+    let links: BTreeSet<String> =
+        after(&rules, "docs/operate/alerts.md#", '\n').into_iter().map(str::to_owned).collect();
     assert_eq!(anchors, links);
     let cases = read("tests/monitoring/alerts-test.yaml");
     let (silent, firing): (Vec<&str>, Vec<&str>) =

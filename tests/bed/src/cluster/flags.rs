@@ -210,7 +210,8 @@ mod tests {
     fn other_versions_of_kubernetes_get_no_names_that_they_may_not_know() {
         assert_eq!(features(false), "ImageVolume=true");
         assert!(features(true).ends_with(",UnknownVersionInteroperabilityProxy=false"), "{}", features(true));
-        assert!(used_controllers(false).ends_with(",-ttl-controller"));
-        assert!(used_controllers(true).contains(",-ttl-controller,-device-taint-eviction-controller,-"));
+        assert!(used_controllers(false, true).ends_with(",-ttl-controller"));
+        assert!(used_controllers(true, false).contains(",-ttl-controller,-device-taint-eviction-controller,-"));
+        assert!(used_controllers(false, false).ends_with(",-horizontal-pod-autoscaler-controller"));
     }
 }
