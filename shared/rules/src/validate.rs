@@ -16,7 +16,7 @@ use knative_operator_shared::label::{MINOR_VERSIONS, ON_DELETE, ON_UNREACHABLE, 
 pub const ANNOTATIONS: [&str; 4] = [ON_UNREACHABLE, ON_DELETE, MINOR_VERSIONS, PROTECTED];
 
 /// Maximum number of violations that are kept of a resource, which may have as many as values.
-const MAX_VIOLATIONS: usize = 1000;
+pub const MAX_VIOLATIONS: usize = 1000;
 
 /// Violations of `new`, which replaces `old` if given, as far as `context` tells. An update is
 /// never refused for a violation that `old` already has.
