@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +36,12 @@ const MIN_SECRET_LENGTH: usize = 8;
 /// A response body with limits.
 pub enum LimitedBody {
     /// Of a watch, which has no end; the reader limits each event.
-    Watch(Incoming),
+    Watch {
+        /// The stream.
+        from: Incoming,
+        /// The event that is not complete.
+        event: Counted,
+    },
     /// Of any other successful response.
     Response {
         /// The stream.
@@ -98,12 +103,24 @@ impl Default for Arriving {
 }
 
 /// Bytes of a response, which count until it is dropped.
-struct Counted {
+pub struct Counted {
     of: Arriving,
     bytes: usize,
 }
 
 impl Counted {
+    fn new(others: &Arriving) -> Self {
+        Self { of: others.clone(), bytes: 0 }
+    }
+
+    /// Adds `data` of a watch, as far as it is of an event that is not complete; returns the same
+    /// as [`Self::add`].
+    fn add_event(&mut self, data: &[u8]) -> bool {
+        let Some(end) = data.iter().rposition(|byte| *byte == b'\n') else { return self.add(data.len()) };
+        *self = Self::new(&self.of);
+        self.add(data.len() - end - 1)
+    }
+
     /// Adds `bytes`; returns whether the responses are not too long together.
     fn add(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
@@ -131,8 +148,7 @@ pub struct Received {
 impl Received {
     /// Nothing yet, of a body of at most `max_length` bytes, beside others of the same server.
     fn new(max_length: u64, others: &Arriving) -> Self {
-        let counted = Counted { of: others.clone(), bytes: 0 };
-        Self { length: 0, max_length, memory: Estimate::default(), counted }
+        Self { length: 0, max_length, memory: Estimate::default(), counted: Counted::new(others) }
     }
 
     fn add(&mut self, data: &[u8]) -> Result<(), BodyError> {
@@ -155,7 +171,7 @@ impl LimitedBody {
     /// the same server with it.
     pub fn new(from: Incoming, watch: bool, max_length: u64, others: &Arriving) -> Self {
         if watch {
-            Self::Watch(from)
+            Self::Watch { from, event: Counted::new(others) }
         } else {
             let (received, until) = (Received::new(max_length, others), Box::pin(tokio::time::sleep(MAX_DURATION)));
             Self::Response { from, received, until }
@@ -184,7 +200,16 @@ impl Body for LimitedBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Watch(from) => Pin::new(from).poll_frame(cx).map_err(BodyError::from),
+            Self::Watch { from, event } => {
+                let frame = ready!(Pin::new(from).poll_frame(cx));
+                if let Some(Ok(frame)) = &frame
+                    && let Some(data) = frame.data_ref()
+                    && !event.add_event(data)
+                {
+                    return Poll::Ready(Some(Err(BodyError::TooLongTogether)));
+                }
+                Poll::Ready(frame.map(|f| f.map_err(BodyError::from)))
+            }
             Self::Error(whole) => Pin::new(whole).poll_frame(cx).map_err(|never| match never {}),
             Self::Response { from, received, until } => {
                 let Poll::Ready(frame) = Pin::new(from).poll_frame(cx) else {
@@ -203,7 +228,7 @@ impl Body for LimitedBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Watch(from) | Self::Response { from, .. } => from.size_hint(),
+            Self::Watch { from, .. } | Self::Response { from, .. } => from.size_hint(),
             Self::Error(whole) => whole.size_hint(),
         }
     }
@@ -264,7 +289,7 @@ mod tests {
         // Responses of 60 MiB that don't end, and how much of each is received.
         let receive = |of: &Arriving, number: usize| -> (Vec<Counted>, Vec<usize>) {
             let all = (0..number).map(|_| {
-                let mut counted = Counted { of: of.clone(), bytes: 0 };
+                let mut counted = Counted::new(of);
                 let pieces = (0..60).take_while(|_| counted.add(1 << 20)).count();
                 (counted, pieces)
             });
@@ -282,5 +307,20 @@ mod tests {
         drop((of_first, of_second, of_other));
         assert_eq!(receive(&other, 1).1, [60]);
         assert_eq!([first.own, first.all].map(|bytes| bytes.load(Ordering::Relaxed)), [0, 0]);
+    }
+
+    #[test]
+    fn event_of_a_watch_counts_until_it_is_complete() {
+        let server = alone();
+        let mut event = Counted::new(&server);
+        for (data, expected) in [("{\"a\":", 5), ("1}\n{}\n{", 1), ("\n", 0), ("{", 1)] {
+            assert!(event.add_event(data.as_bytes()));
+            assert_eq!(server.own.load(Ordering::Relaxed), expected, "{data}");
+        }
+        let mut others = Counted::new(&server);
+        others.add(MAX_OF_SERVER);
+        assert!(!event.add_event(b"}"));
+        drop((event, others));
+        assert_eq!(server.own.load(Ordering::Relaxed), 0);
     }
 }
