@@ -8,7 +8,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use knative_operator_shared::text::{clip, one_line};
@@ -23,12 +23,15 @@ use super::managed_fields::owned_fields;
 const PAGE: u32 = 100;
 /// Maximum length of the list in bytes, which others determine.
 const MAX_TEXT: usize = 512;
+/// The account that each namespace has. Knative's Pods have others.
+const DEFAULT_ACCOUNT: &str = "ServiceAccount default";
 /// Label of each namespace with its name, set by the API server.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// What [`of_others`] lists: API groups and resources.
-pub const LISTED: [(&str, &str); 10] = [
+pub const LISTED: [(&str, &str); 11] = [
     ("rbac.authorization.k8s.io", "rolebindings"),
+    ("", "serviceaccounts"),
     ("apps", "deployments"),
     ("apps", "statefulsets"),
     ("apps", "daemonsets"),
@@ -40,13 +43,17 @@ pub const LISTED: [(&str, &str); 10] = [
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
 ];
 
-/// Names the RoleBindings and workloads in `namespace`, in which nothing is installed yet, and the
-/// admission webhooks that select it by its name.
+/// Names the RoleBindings, ServiceAccounts and workloads in `namespace`, in which nothing is
+/// installed yet, and the admission webhooks that select it by its name.
 pub async fn of_others(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
     let mut all = Listing { client, namespace, uids: BTreeSet::new(), found: Vec::new() };
     // One after another: each may be large.
     all.list::<RoleBinding>().await?;
     // It controls nothing.
+    all.uids.clear();
+    // Who made one with the name of Knative's may have a token of it, also without a RoleBinding.
+    all.list::<ServiceAccount>().await?;
+    all.found.retain(|object| object != DEFAULT_ACCOUNT);
     all.uids.clear();
     all.list::<Deployment>().await?;
     all.list::<StatefulSet>().await?;
@@ -66,7 +73,7 @@ pub fn text(found: &[String]) -> String {
 
 /// Whether `found` may be an installation, and not only who may do what in the namespace.
 pub fn may_be_installation(found: &[String]) -> bool {
-    found.iter().any(|object| !object.starts_with("RoleBinding "))
+    found.iter().any(|object| !["RoleBinding ", "ServiceAccount "].iter().any(|kind| object.starts_with(kind)))
 }
 
 /// What is listed in a namespace.
@@ -152,9 +159,10 @@ mod tests {
 
     #[test]
     fn workloads_may_be_an_installation() {
-        let found = ["RoleBinding a", "Deployment controller"].map(str::to_owned);
-        assert!(may_be_installation(&found) && !may_be_installation(&found[..1]) && !may_be_installation(&[]));
-        assert_eq!((text(&found).as_str(), text(&[]).as_str()), ("RoleBinding a, Deployment controller", ""));
+        let found = ["RoleBinding a", "ServiceAccount b", "Deployment controller"].map(str::to_owned);
+        assert!(may_be_installation(&found) && !may_be_installation(&found[..2]) && !may_be_installation(&[]));
+        let expected = "RoleBinding a, ServiceAccount b, Deployment controller";
+        assert_eq!((text(&found).as_str(), text(&[]).as_str()), (expected, ""));
     }
 
     #[tokio::test]
@@ -167,11 +175,17 @@ mod tests {
         let answer = move |request: Request<Body>| {
             let items = match request.uri().path().rsplit('/').next() {
                 Some("rolebindings") => vec![object("binding", "b", "none")],
+                Some("serviceaccounts") => vec![object("default", "d", "none"), object("controller", "s", "b")],
                 Some("deployments") => vec![object("web", "1", "none")],
                 Some("replicasets") => vec![object("web-1", "2", "1"), object("circle", "3", "4")],
-                Some("pods") => {
-                    vec![object("web-1-a", "5", "2"), object("of-binding", "6", "b"), object("of-config-map", "7", "c")]
-                }
+                Some("pods") => [
+                    ("web-1-a", "5", "2"),
+                    ("of-binding", "6", "b"),
+                    ("of-account", "7", "s"),
+                    ("of-config-map", "8", "c"),
+                ]
+                .map(|(name, uid, controller)| object(name, uid, controller))
+                .to_vec(),
                 Some("jobs") => vec![object("circle", "4", "3")],
                 _ => Vec::new(),
             };
@@ -181,7 +195,15 @@ mod tests {
             }
         };
         let found = of_others(&Client::new(tower::service_fn(answer), "n"), "n").await.unwrap();
-        let expected = ["RoleBinding binding", "Deployment web", "Job circle", "Pod of-binding", "Pod of-config-map"];
+        let expected = [
+            "RoleBinding binding",
+            "ServiceAccount controller",
+            "Deployment web",
+            "Job circle",
+            "Pod of-binding",
+            "Pod of-account",
+            "Pod of-config-map",
+        ];
         assert_eq!(found, expected);
     }
 

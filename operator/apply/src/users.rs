@@ -6,12 +6,16 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::untyped;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 
 use super::discover::{self, Group};
 use super::error::ApplyError;
 use super::inventory::Inventory;
+use super::pages::page;
 use knative_operator_objects::Id;
 
 /// Kinds that are counted in parallel.
@@ -20,6 +24,10 @@ const CONCURRENCY: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of kinds that a message names.
 const MAX_NAMED: usize = 5;
+/// Objects of a page of internal ones, and maximum number of pages of a kind: their number is that
+/// of all that users of the cluster create.
+const PAGE: u32 = 500;
+const MAX_PAGES: usize = 20;
 
 /// Numbers of objects by kind, as `plural.group`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +54,9 @@ impl fmt::Display for UsersObjects {
 pub struct Counted {
     /// The objects that users create.
     pub objects: UsersObjects,
-    /// Internal objects that are not installed: Knative creates them for those of users. They go
-    /// with them, those with finalizers while its controllers run.
+    /// Internal objects that are not installed and have finalizers: Knative creates them for those
+    /// of users, and they go while its controllers run. Others need none, and some stay, such as
+    /// the certificates of namespaces.
     pub internal: UsersObjects,
     /// Kinds that can't be listed, as `plural.group`, or groups that can't be looked at: the
     /// account of the operator may have few permissions.
@@ -121,9 +130,14 @@ async fn count_group(
     let resources = served.into_iter().filter(|served| served.listable).map(|served| served.kind.resource);
     let resources = resources.filter(|resource| plurals.contains(&resource.plural));
     let counts = resources.map(|resource| async move {
-        let count = untyped::count(&Api::all_with(client.clone(), &resource)).await;
-        let others = |count: u64| count.saturating_sub(installed(inventory, &resource.group, &resource.kind));
-        (format!("{}.{}", resource.plural, resource.group), count.map(others))
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let count = if is_internal(name) {
+            with_finalizers(&api, &resource, inventory).await
+        } else {
+            let others = |count: u64| count.saturating_sub(installed(inventory, &resource.group, &resource.kind));
+            untyped::count(&api).await.map(others)
+        };
+        (format!("{}.{}", resource.plural, resource.group), count)
     });
     let mut counts = std::pin::pin!(futures::stream::iter(counts).buffer_unordered(CONCURRENCY));
     while let Some((kind, count)) = counts.next().await {
@@ -139,11 +153,71 @@ async fn count_group(
     Ok(())
 }
 
+/// Number of the objects of `resource` in `api` that have finalizers, and are not installed.
+async fn with_finalizers(api: &Api<DynamicObject>, resource: &ApiResource, inventory: &Inventory) -> kube::Result<u64> {
+    let has_finalizers = |meta: &ObjectMeta| meta.finalizers.iter().flatten().next().is_some();
+    let is_installed = |meta: ObjectMeta| {
+        let (namespace, name) = (meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());
+        let id = Id { group: resource.group.clone(), kind: resource.kind.clone(), namespace, name };
+        inventory.entries.contains_key(&id)
+    };
+    let (mut parameters, mut count) = (ListParams::default().limit(PAGE), 0);
+    for _ in 0..MAX_PAGES {
+        let page = page(api, &parameters).await?;
+        let found = page.items.into_iter().map(|object| object.metadata).filter(has_finalizers);
+        count += found.filter(|meta| !is_installed(meta.clone())).count() as u64;
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => parameters = parameters.continue_token(&next),
+            None => break,
+        }
+    }
+    Ok(count)
+}
+
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
     use crate::inventory::Entry;
     use knative_operator_objects::ObjectId;
+
+    #[tokio::test]
+    async fn internal_objects_count_that_only_controllers_remove() {
+        const GROUP: &str = "networking.internal.knative.dev";
+        let answer = |request: Request<Body>| async move {
+            let version = json!({"groupVersion": format!("{GROUP}/v1alpha1"), "version": "v1alpha1"});
+            let kind = |name: &str, kind: &str| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["list"]});
+            let object = |name: &str, finalizers: &[&str]| json!({"metadata": {"name": name, "namespace": "n", "finalizers": finalizers}});
+            let list = |items: &[serde_json::Value], next: &str| json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": next}, "items": items});
+            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            let value = match path.rsplit('/').next() {
+                Some("apis") => json!({"kind": "APIGroupList", "groups": [{"name": GROUP, "versions": [version]}]}),
+                Some("v1alpha1") => json!({"kind": "APIResourceList", "groupVersion": "x",
+                    "resources": [kind("ingresses", "Ingress"), kind("certificates", "Certificate")]}),
+                Some("ingresses") if query.contains("continue=") => list(&[object("b", &["x"])], ""),
+                Some("ingresses") => {
+                    list(&[object("a", &["x"]), object("none", &[]), object("installed", &["x"])], "n")
+                }
+                // That of a namespace, which nobody deletes.
+                _ => list(&[object("wildcard", &[])], ""),
+            };
+            Response::builder().body(Body::from(value.to_string().into_bytes())).map_err(|error| error.to_string())
+        };
+        let mut inventory = Inventory::default();
+        for (group, kind, namespace, name) in [
+            ("apiextensions.k8s.io", "CustomResourceDefinition", "", "ingresses.networking.internal.knative.dev"),
+            ("apiextensions.k8s.io", "CustomResourceDefinition", "", "certificates.networking.internal.knative.dev"),
+            (GROUP, "Ingress", "n", "installed"),
+        ] {
+            inventory.entries.insert(ObjectId::new(group, kind, namespace, name), Entry::default());
+        }
+        let counted = count(&Client::new(tower::service_fn(answer), "n"), &inventory).await.unwrap();
+        let expected = UsersObjects([(format!("ingresses.{GROUP}"), 2)].into());
+        assert_eq!(counted, Counted { internal: expected, ..Counted::default() });
+    }
 
     #[test]
     fn internal_kinds_are_not_of_users() {

@@ -16,7 +16,7 @@ use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use knative_operator_client::body::{LimitedBody, MAX_LENGTH, MAX_PROBE_LENGTH};
+use knative_operator_client::body::{Arriving, LimitedBody, MAX_LENGTH, MAX_PROBE_LENGTH};
 use knative_operator_client::gate::{self, Closed, Gate, GatedBody};
 use knative_operator_client::identity::user_agent;
 use kube::Client;
@@ -63,6 +63,7 @@ pub struct SpokeService {
     credentials: Arc<CredentialCache>,
     gate: Gate,
     pools: Arc<ArcSwap<ConnectionPools>>,
+    arriving: Arriving,
 }
 
 /// Connections to one spoke, apart from each other, so that a burst of writes delays no watch
@@ -102,7 +103,7 @@ impl SpokeService {
     pub async fn new(access: Arc<Access>, credentials: Arc<CredentialCache>, gate: Gate) -> Result<Self, AccessError> {
         let cached = credentials.current().await?;
         let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, true)?));
-        Ok(Self { access, credentials, gate, pools })
+        Ok(Self { access, credentials, gate, pools, arriving: Arriving::default() })
     }
 
     /// A client that uses it.
@@ -187,7 +188,8 @@ impl SpokeService {
         };
         let (parts, body) = response.into_parts();
         let body = if parts.status.is_success() {
-            LimitedBody::new(body, watch, if is_probe { MAX_PROBE_LENGTH } else { MAX_LENGTH })
+            let most = if is_probe { MAX_PROBE_LENGTH } else { MAX_LENGTH };
+            LimitedBody::new(body, watch, most, &self.arriving)
         } else {
             LimitedBody::error(body, cached.credential.token.as_ref().map(ExposeSecret::expose_secret)).await
         };

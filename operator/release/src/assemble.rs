@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use knative_operator_runtime::compute::compute;
 use knative_operator_shared::api::{CommonSpec, Component, Knative, ManifestSource};
@@ -24,6 +25,9 @@ const MAX_SOURCES: usize = 256;
 const MAX_OBJECTS: usize = 10_000;
 /// Maximum size of these objects, as compact JSON.
 const MAX_SIZE: usize = 16 << 20;
+/// Time after which no further manifest is downloaded for a resource. Each has a limit of its own;
+/// meanwhile, the resource takes the place of others.
+const MAX_TIME: Duration = Duration::from_secs(300);
 
 /// Why manifests are refused, regardless of their contents.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,7 +108,7 @@ impl Library {
     pub async fn release(&self, resource: &Knative, version: &Version) -> Result<Release, ReleaseError> {
         let CommonSpec { manifests, additional_manifests, .. } = resource.common();
         let namespace = resource.namespace();
-        let mut release = Release::default();
+        let (mut release, until) = (Release::default(), Instant::now() + MAX_TIME);
         // All parts are from the same bundle: the one that the version was installed from.
         let archived = if manifests.is_empty() { self.archived(resource.component(), version).await? } else { None };
         let bundle = archived.as_deref().unwrap_or(&self.bundle);
@@ -118,7 +122,7 @@ impl Library {
             release.manifests.push(directory.display().to_string());
             release.advice = archived.as_ref().map(|archived| self.advice(resource, version, archived));
         } else {
-            self.add_sources(&mut release, namespace, "spec.manifests", manifests, version).await?;
+            self.add_sources(&mut release, namespace, "spec.manifests", manifests, version, until).await?;
         }
         let mut names = Vec::new();
         for (field, directory) in optional(bundle, resource, version) {
@@ -143,7 +147,7 @@ impl Library {
         }
         if !additional_manifests.is_empty() {
             let field = "spec.additionalManifests";
-            self.add_sources(&mut release, namespace, field, additional_manifests, version).await?;
+            self.add_sources(&mut release, namespace, field, additional_manifests, version, until).await?;
         }
         if !names.is_empty() {
             release.manifests.push(names.join(","));
@@ -205,6 +209,7 @@ impl Library {
         field: &str,
         given: &[ManifestSource],
         version: &Version,
+        until: Instant,
     ) -> Result<(), ReleaseError> {
         let mut names: Vec<String> = Vec::new();
         for (index, manifest) in given.iter().enumerate() {
@@ -216,6 +221,10 @@ impl Library {
                 }
                 let failed = |why: String| invalid(format!("{source}: {why}"));
                 let found = match &source {
+                    Source::Url(_) if Instant::now() >= until => {
+                        let limit = MAX_TIME.as_secs();
+                        return Err(failed(format!("the manifests before it took {limit} s; join some of them")));
+                    }
                     Source::Url(url) => {
                         self.downloads.objects(namespace, url).await.map_err(|e| failed(e.to_string()))?
                     }
@@ -275,8 +284,6 @@ fn other_version(objects: &Objects, version: &Version) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
@@ -309,8 +316,29 @@ mod tests {
         let version: Version = "1.22.1".parse().unwrap();
         for (number, is_read) in [(MAX_SOURCES, true), (MAX_SOURCES + 1, false)] {
             let given = [ManifestSource { url: "a.yaml,".repeat(number) }];
-            let read = library.add_sources(&mut Release::default(), "n", "spec.manifests", &given, &version).await;
+            let (mut release, until) = (Release::default(), Instant::now() + MAX_TIME);
+            let read = library.add_sources(&mut release, "n", "spec.manifests", &given, &version, until).await;
             assert_eq!(read.is_ok(), is_read, "{number}: {read:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_downloaded_after_the_time_of_a_resource() {
+        knative_operator_runtime::install_crypto();
+        let root = tempfile::tempdir().unwrap();
+        let downloads = Downloads::new(Duration::from_secs(1), HostPolicy::public_and(&[])).unwrap();
+        let bundle = Bundle::open(root.path().to_owned());
+        let library = Library { bundle, downloads, archive: None, keeps_installed: false };
+        let version: Version = "1.22.1".parse().unwrap();
+        let given = [ManifestSource { url: "https://127.0.0.1:1/a.yaml".to_owned() }];
+        let why = async |until| {
+            let mut release = Release::default();
+            let read = library.add_sources(&mut release, "n", "spec.manifests", &given, &version, until).await;
+            read.unwrap_err().to_string()
+        };
+        let now = Instant::now();
+        let (late, early) = (why(now).await, why(now + MAX_TIME).await);
+        assert!(late.ends_with("the manifests before it took 300 s; join some of them"), "{late}");
+        assert!(!early.contains("took 300 s"), "{early}");
     }
 }

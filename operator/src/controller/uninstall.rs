@@ -229,9 +229,9 @@ async fn begin(
     // would stay, and keep the namespaces of users.
     if of_users.is_empty() && !counted.internal.is_empty() {
         let since = *state.internal_since.get_or_insert_with(Instant::now);
-        if orphan::waits(resource) || since.elapsed() < INTERNAL_LIMIT {
+        if let Some(interval) = next_look(since.elapsed(), orphan::waits(resource)) {
             let what = format!("what Knative created for objects of users: {} to be deleted", counted.internal);
-            return Ok(Some(Deleted::NotYet(what, INTERNAL_CHECK_INTERVAL)));
+            return Ok(Some(Deleted::NotYet(what, interval)));
         }
     }
     let of_users = if of_users.is_empty() { counted.internal } else { of_users };
@@ -249,6 +249,13 @@ async fn begin(
     }
     state.remaining = Some(inventory);
     Ok(None)
+}
+
+/// When to look again at what Knative created for objects of users, after a deletion has `waited`
+/// for it; `None` if it waits no longer. Each look reads the installation again, and somebody else
+/// decides how long there is something.
+fn next_look(waited: Duration, waits: bool) -> Option<Duration> {
+    if waited < INTERNAL_LIMIT { Some(INTERNAL_CHECK_INTERVAL) } else { waits.then_some(USERS_CHECK_INTERVAL) }
 }
 
 /// Deletes the objects of the last phase. The result if some are left, also of other phases.
@@ -313,5 +320,22 @@ fn report_former(cx: &Context, resource: &Knative, cluster: &Cluster) {
     if let Some(note) = moved::left_behind(resource, cluster) {
         cx.metrics.orphaned(resource);
         cx.events.warning(resource, "Orphaned", note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_soon_is_looked_at_less_often() {
+        for (waited, waits, expected) in [
+            (Duration::ZERO, false, Some(INTERNAL_CHECK_INTERVAL)),
+            (Duration::ZERO, true, Some(INTERNAL_CHECK_INTERVAL)),
+            (INTERNAL_LIMIT, false, None),
+            (INTERNAL_LIMIT, true, Some(USERS_CHECK_INTERVAL)),
+        ] {
+            assert_eq!(next_look(waited, waits), expected, "{waited:?} {waits}");
+        }
     }
 }

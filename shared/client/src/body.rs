@@ -1,7 +1,9 @@
 //! Limits on response bodies: a spoke may send anything, without end.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +22,12 @@ const MAX_MEMORY: usize = 256 << 20;
 pub const MAX_PROBE_LENGTH: u64 = 4 << 20;
 /// Maximum duration of a response body, except for watches.
 pub const MAX_DURATION: Duration = Duration::from_secs(60);
+/// Maximum length of the responses of an API server that arrive at the same time, in bytes: dozens
+/// of requests are in progress, and one that is not complete stays for [`MAX_DURATION`].
+const MAX_OF_SERVER: usize = 128 << 20;
+/// The same of all API servers. Beyond it, each has [`SHARE`] nevertheless.
+const MAX_OF_ALL: usize = 256 << 20;
+const SHARE: usize = 8 << 20;
 /// Maximum length of an error response in bytes.
 const MAX_ERROR_LENGTH: usize = 64 << 10;
 /// Minimum length of a token that is redacted, in bytes: a shorter one could be part of any word.
@@ -28,7 +36,12 @@ const MIN_SECRET_LENGTH: usize = 8;
 /// A response body with limits.
 pub enum LimitedBody {
     /// Of a watch, which has no end; the reader limits each event.
-    Watch(Incoming),
+    Watch {
+        /// The stream.
+        from: Incoming,
+        /// The event that is not complete.
+        event: Counted,
+    },
     /// Of any other successful response.
     Response {
         /// The stream.
@@ -54,6 +67,9 @@ pub enum BodyError {
     /// The body has too many objects and values.
     #[error("what the response of the API server contains takes more than {MAX_MEMORY} bytes of memory")]
     TooManyValues,
+    /// The bodies that arrive at the same time are too long together.
+    #[error("the responses that arrive at the same time are too long together")]
+    TooLongTogether,
     /// The body takes too long.
     #[error("the response of the API server did not end within {MAX_DURATION:?}")]
     TooSlow,
@@ -64,11 +80,61 @@ pub fn is_too_large(error: &kube::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref() {
-            return matches!(error, BodyError::TooLong(_) | BodyError::TooManyValues);
+            use BodyError::{TooLong, TooLongTogether, TooManyValues};
+            return matches!(error, TooLong(_) | TooLongTogether | TooManyValues);
         }
         cause = error.source();
     }
     false
+}
+
+/// Bytes of the responses of one API server that are not complete. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Arriving {
+    own: Arc<AtomicUsize>,
+    all: Arc<AtomicUsize>,
+}
+
+impl Default for Arriving {
+    fn default() -> Self {
+        static ALL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+        Self { own: Arc::default(), all: Arc::clone(&ALL) }
+    }
+}
+
+/// Bytes of a response, which count until it is dropped.
+pub struct Counted {
+    of: Arriving,
+    bytes: usize,
+}
+
+impl Counted {
+    fn new(others: &Arriving) -> Self {
+        Self { of: others.clone(), bytes: 0 }
+    }
+
+    /// Adds `data` of a watch, as far as it is of an event that is not complete; returns the same
+    /// as [`Self::add`].
+    fn add_event(&mut self, data: &[u8]) -> bool {
+        let Some(end) = data.iter().rposition(|byte| *byte == b'\n') else { return self.add(data.len()) };
+        *self = Self::new(&self.of);
+        self.add(data.len() - end - 1)
+    }
+
+    /// Adds `bytes`; returns whether the responses are not too long together.
+    fn add(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        let own = self.of.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let all = self.of.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        own <= SHARE || own <= MAX_OF_SERVER && all <= MAX_OF_ALL
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.of.own.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.of.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// What has arrived of a body.
@@ -76,18 +142,22 @@ pub struct Received {
     length: u64,
     max_length: u64,
     memory: Estimate,
+    counted: Counted,
 }
 
 impl Received {
-    /// Nothing yet, of a body of at most `max_length` bytes.
-    fn new(max_length: u64) -> Self {
-        Self { length: 0, max_length, memory: Estimate::default() }
+    /// Nothing yet, of a body of at most `max_length` bytes, beside others of the same server.
+    fn new(max_length: u64, others: &Arriving) -> Self {
+        Self { length: 0, max_length, memory: Estimate::default(), counted: Counted::new(others) }
     }
 
     fn add(&mut self, data: &[u8]) -> Result<(), BodyError> {
         self.length += data.len() as u64;
         if self.length > self.max_length {
             return Err(BodyError::TooLong(self.max_length));
+        }
+        if !self.counted.add(data.len()) {
+            return Err(BodyError::TooLongTogether);
         }
         if self.memory.add(data) > MAX_MEMORY {
             return Err(BodyError::TooManyValues);
@@ -97,12 +167,13 @@ impl Received {
 }
 
 impl LimitedBody {
-    /// Limits `from`, which is at most `max_length` bytes long unless it is a watch.
-    pub fn new(from: Incoming, watch: bool, max_length: u64) -> Self {
+    /// Limits `from`, which is at most `max_length` bytes long unless it is a watch, and `others` of
+    /// the same server with it.
+    pub fn new(from: Incoming, watch: bool, max_length: u64, others: &Arriving) -> Self {
         if watch {
-            Self::Watch(from)
+            Self::Watch { from, event: Counted::new(others) }
         } else {
-            let (received, until) = (Received::new(max_length), Box::pin(tokio::time::sleep(MAX_DURATION)));
+            let (received, until) = (Received::new(max_length, others), Box::pin(tokio::time::sleep(MAX_DURATION)));
             Self::Response { from, received, until }
         }
     }
@@ -129,7 +200,16 @@ impl Body for LimitedBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Watch(from) => Pin::new(from).poll_frame(cx).map_err(BodyError::from),
+            Self::Watch { from, event } => {
+                let frame = ready!(Pin::new(from).poll_frame(cx));
+                if let Some(Ok(frame)) = &frame
+                    && let Some(data) = frame.data_ref()
+                    && !event.add_event(data)
+                {
+                    return Poll::Ready(Some(Err(BodyError::TooLongTogether)));
+                }
+                Poll::Ready(frame.map(|f| f.map_err(BodyError::from)))
+            }
             Self::Error(whole) => Pin::new(whole).poll_frame(cx).map_err(|never| match never {}),
             Self::Response { from, received, until } => {
                 let Poll::Ready(frame) = Pin::new(from).poll_frame(cx) else {
@@ -148,7 +228,7 @@ impl Body for LimitedBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Watch(from) | Self::Response { from, .. } => from.size_hint(),
+            Self::Watch { from, .. } | Self::Response { from, .. } => from.size_hint(),
             Self::Error(whole) => whole.size_hint(),
         }
     }
@@ -158,8 +238,13 @@ impl Body for LimitedBody {
 mod tests {
     use super::*;
 
+    /// That of the only server.
+    fn alone() -> Arriving {
+        Arriving { own: Arc::default(), all: Arc::default() }
+    }
+
     fn receive(text: &str) -> Result<(), BodyError> {
-        let mut received = Received::new(MAX_LENGTH);
+        let mut received = Received::new(MAX_LENGTH, &alone());
         text.as_bytes().chunks(16 << 10).try_for_each(|data| received.add(data))
     }
 
@@ -175,11 +260,11 @@ mod tests {
     #[test]
     fn probe_has_a_shorter_response_than_other_requests() {
         let piece = vec![b'#'; 1 << 20];
-        let mut received = Received::new(MAX_PROBE_LENGTH);
+        let mut received = Received::new(MAX_PROBE_LENGTH, &alone());
         assert!((0..4).all(|_| received.add(&piece).is_ok()));
         let error = received.add(&piece[..1]).unwrap_err();
         assert_eq!(error.to_string(), "the response of the API server is longer than 4194304 bytes");
-        let mut received = Received::new(MAX_LENGTH);
+        let mut received = Received::new(MAX_LENGTH, &alone());
         assert!((0..64).all(|_| received.add(&piece).is_ok()));
         assert!(is_too_large(&kube::Error::Service(received.add(&piece[..1]).unwrap_err().into())));
     }
@@ -195,5 +280,47 @@ mod tests {
             manager.repeat(3)
         );
         assert!(receive(&format!(r#"{{"items":[{}null]}}"#, object.repeat(500))).is_ok());
+    }
+
+    #[test]
+    fn responses_that_arrive_at_the_same_time_have_limits_together() {
+        let first = alone();
+        let [second, other] = [(); 2].map(|()| Arriving { own: Arc::default(), all: Arc::clone(&first.all) });
+        // Responses of 60 MiB that don't end, and how much of each is received.
+        let receive = |of: &Arriving, number: usize| -> (Vec<Counted>, Vec<usize>) {
+            let all = (0..number).map(|_| {
+                let mut counted = Counted::new(of);
+                let pieces = (0..60).take_while(|_| counted.add(1 << 20)).count();
+                (counted, pieces)
+            });
+            all.unzip()
+        };
+        let (of_first, pieces) = receive(&first, 4);
+        assert_eq!(pieces, [60, 60, 8, 0]);
+        let refused = Received::new(MAX_LENGTH, &first).add(b"{}").unwrap_err();
+        assert!(is_too_large(&kube::Error::Service(refused.into())));
+        let (of_second, pieces) = receive(&second, 3);
+        assert!(pieces[..2] == [60, 60] && pieces[2] < 8, "{pieces:?}");
+        // Another server is not kept from short responses.
+        let (of_other, pieces) = receive(&other, 1);
+        assert_eq!(pieces, [8]);
+        drop((of_first, of_second, of_other));
+        assert_eq!(receive(&other, 1).1, [60]);
+        assert_eq!([first.own, first.all].map(|bytes| bytes.load(Ordering::Relaxed)), [0, 0]);
+    }
+
+    #[test]
+    fn event_of_a_watch_counts_until_it_is_complete() {
+        let server = alone();
+        let mut event = Counted::new(&server);
+        for (data, expected) in [("{\"a\":", 5), ("1}\n{}\n{", 1), ("\n", 0), ("{", 1)] {
+            assert!(event.add_event(data.as_bytes()));
+            assert_eq!(server.own.load(Ordering::Relaxed), expected, "{data}");
+        }
+        let mut others = Counted::new(&server);
+        others.add(MAX_OF_SERVER);
+        assert!(!event.add_event(b"}"));
+        drop((event, others));
+        assert_eq!(server.own.load(Ordering::Relaxed), 0);
     }
 }

@@ -4,14 +4,14 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 
 use super::context::{FleetContext, RuleContext};
 use super::parse;
 use super::rule::{Example, Rule, Severity, Violation};
 use super::validate::validate;
-use super::violations::remove_existing;
-use knative_operator_shared::api::fleet::{FleetOverride, Template};
+use super::violations::{MAX_VIOLATIONS, remove_existing};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet};
 use knative_operator_shared::fleet::selector::{ClusterSelector, Traits};
 use knative_operator_shared::label::{GROUP, VERSION};
@@ -37,7 +37,7 @@ const MAX_TEMPLATES: usize = 10_000;
 const MAX_SIZE: usize = 32 << 20;
 /// Size of a value besides its text, in bytes.
 const VALUE_SIZE: usize = 16;
-/// Maximum number of comparisons of a cluster with the selector of an override.
+/// Maximum number of comparisons of a cluster with a requirement of the selector of an override.
 const MAX_COMPARISONS: usize = 10_000_000;
 
 /// Overrides, by index, of a cluster; no cluster if only the override is known.
@@ -71,16 +71,19 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
         own.retain(Violation::is_error);
         let mut known: HashSet<_> = violations.iter().map(|known| (known.rule.id, known.field.clone())).collect();
         let sizes: Vec<usize> = spec.overrides.iter().map(|change| size_of_fields(change.patch(component))).collect();
-        let (mut templates, mut read, least) = (0, 0_usize, size(&value));
+        let (mut templates, mut read, mut errors, least) = (0, 0_usize, 0, size(&value));
         for (indices, cluster) in combinations(&spec.overrides, clusters.as_deref(), is_overridden) {
             let largest = least + indices.iter().map(|index| sizes[*index]).sum::<usize>();
             templates += indices.len();
             read = read.saturating_add(indices.len().saturating_mul(largest));
-            if templates > MAX_TEMPLATES || read > MAX_SIZE {
+            if templates > MAX_TEMPLATES || read > MAX_SIZE || errors >= MAX_VIOLATIONS {
                 break;
             }
             let (mut value, mut before) = (value.clone(), own.clone());
             for index in indices {
+                if errors >= MAX_VIOLATIONS {
+                    break;
+                }
                 json_patch::merge(&mut value, &Value::Object(spec.overrides[index].patch(component).clone()));
                 let mut after = of_template(component, namespace, &value, context);
                 after.retain(Violation::is_error);
@@ -90,6 +93,7 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
                 for violation in new.into_iter().map(|violation| within(&field, violation, cluster)) {
                     // One cluster is enough.
                     if known.insert((violation.rule.id, violation.field.clone())) {
+                        errors += 1;
                         violations.push(violation);
                     }
                 }
@@ -128,7 +132,7 @@ fn combinations<'a>(
 ) -> Combinations<'a> {
     let selectors: Vec<Option<ClusterSelector>> =
         overrides.iter().map(|change| ClusterSelector::of_override(change).ok()).collect();
-    let most = (MAX_COMPARISONS / overrides.len().max(1)).max(1);
+    let most = (MAX_COMPARISONS / overrides.iter().map(requirements).sum::<usize>().max(1)).max(1);
     let (mut combinations, mut number) = (Combinations::new(), 0);
     let mut is_selected = vec![false; overrides.len()];
     for (cluster, traits) in clusters.unwrap_or_default().iter().take(most) {
@@ -147,6 +151,15 @@ fn combinations<'a>(
         combinations.insert(vec![index], None);
     }
     combinations
+}
+
+/// Number of the requirements that the selectors of `change` have; at least one.
+fn requirements(change: &FleetOverride) -> usize {
+    let of = |selector: &LabelSelector| {
+        let (labels, expressions) = (selector.match_labels.as_ref(), selector.match_expressions.as_ref());
+        labels.map_or(0, BTreeMap::len) + expressions.map_or(0, Vec::len)
+    };
+    change.selectors().into_iter().flatten().map(of).sum::<usize>().max(1)
 }
 
 /// Approximate size of `value`, in bytes.
@@ -243,5 +256,45 @@ mod tests {
         let number: usize = all.keys().map(Vec::len).sum();
         assert!((MAX_TEMPLATES..MAX_TEMPLATES + 1000).contains(&number), "{number}");
         assert_eq!(combinations(&overrides, Some(&clusters[..1]), |_| true).len(), 2, "and the one that it lacks");
+    }
+
+    #[test]
+    fn selectors_with_many_requirements_are_compared_with_few_clusters() {
+        let of = |requirements: usize| -> FleetOverride {
+            let own = [json!({"key": "n", "operator": "In", "values": ["last"]})];
+            let others = (0..requirements).map(|index| json!({"key": format!("x{index}"), "operator": "DoesNotExist"}));
+            let all: Vec<Value> = own.into_iter().chain(others).collect();
+            serde_json::from_value(json!({"clusterSelector": {"matchExpressions": all}, "serving": {"spec": {}}}))
+                .unwrap()
+        };
+        let labeled = |value: &str| Traits {
+            labels: Cow::Owned([("n".to_owned(), value.to_owned())].into()),
+            ..Traits::default()
+        };
+        let (first, last) = (labeled("first"), labeled("last"));
+        let cluster = |index: usize| ClusterProfileReference { name: index.to_string(), namespace: "n".to_owned() };
+        let clusters: Vec<_> =
+            (0..2000).map(|index| (cluster(index), if index == 1999 { &last } else { &first })).collect();
+        for (requirements, is_compared) in [(1, true), (10_000, false)] {
+            let all = combinations(&[of(requirements)], Some(&clusters[..]), |_| true);
+            assert_eq!(all[&[0][..]].is_some(), is_compared, "{requirements}");
+        }
+    }
+
+    #[test]
+    fn errors_of_overrides_are_bounded() {
+        let keys: BTreeMap<String, &str> = (0..500).map(|number| (format!("/{number}"), "")).collect();
+        let overrides: Vec<Value> = (0..20)
+            .map(|index| {
+                json!({"clusterSelector": {"matchLabels": {"n": index.to_string()}},
+                    "serving": {"spec": {"config": {"network": keys}}}})
+            })
+            .collect();
+        let fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "f", "namespace": "n"},
+            "spec": {"placement": {"clusterSelector": {}}, "serving": {"spec": {}}, "overrides": overrides}});
+        let mut violations = Vec::new();
+        check(&serde_json::from_value(fleet).unwrap(), &FleetContext::default(), &mut violations);
+        let errors = violations.iter().filter(|violation| violation.is_error()).count();
+        assert_eq!(errors, MAX_VIOLATIONS);
     }
 }

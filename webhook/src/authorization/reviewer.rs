@@ -21,6 +21,8 @@ const MAX_REQUESTS: usize = 64;
 /// Maximum number of requests in progress or in the queue about one user. A fleet with many
 /// namespaces has hundreds of questions.
 const MAX_OF_USER: usize = MAX_REQUESTS / 2;
+/// Start of the names of ServiceAccounts; their namespace and name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Time between a failed request and the next.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
 
@@ -89,7 +91,7 @@ impl Reviewer {
     }
 
     async fn request_once(&self, user: &User, permission: &Permission) -> kube::Result<bool> {
-        let _place = self.users.enter(&user.username).await;
+        let _place = self.users.enter(queue_of(&user.username)).await;
         // The semaphore is never closed.
         let _permit = self.requests.acquire().await.ok();
         let started = Instant::now();
@@ -97,6 +99,13 @@ impl Reviewer {
         self.metrics.observe_authorization(started.elapsed());
         answer
     }
+}
+
+/// The name of the queue of a user. The ServiceAccounts of a namespace share one: who may create or
+/// impersonate them has any number.
+fn queue_of(username: &str) -> &str {
+    let of_namespace = username.rsplit_once(':').filter(|_| username.starts_with(SERVICE_ACCOUNT));
+    of_namespace.map_or(username, |(namespace, _)| namespace)
 }
 
 /// Whether the API server may answer when it is asked again.
@@ -131,11 +140,12 @@ mod tests {
 
     #[tokio::test]
     async fn user_with_many_questions_keeps_no_other_waiting() {
-        // It answers nothing about the user `many`.
+        // It answers nothing about the ServiceAccounts of one namespace.
         let service = tower::service_fn(|request: Request<Body>| async move {
             let body = request.into_body().collect_bytes().await.unwrap();
             let mut review: serde_json::Value = serde_json::from_slice(&body).unwrap();
-            if review["spec"]["user"] == "many" {
+            let user = review["spec"]["user"].as_str().unwrap_or_default();
+            if user.starts_with("system:serviceaccount:many:") {
                 std::future::pending::<()>().await;
             }
             review["status"] = json!({"allowed": true});
@@ -143,13 +153,28 @@ mod tests {
         });
         let reviewer = Reviewer::new(Client::new(service, "default"), Metrics::registered().0);
         let user = |name: &str| User { username: name.to_owned(), ..User::default() };
-        let (many, one, deadline) = (user("many"), user("one"), Instant::now() + Duration::from_secs(60));
+        let many = [user("system:serviceaccount:many:a"), user("system:serviceaccount:many:b")];
+        let (one, deadline) = (user("system:serviceaccount:one:a"), Instant::now() + Duration::from_secs(60));
         let permissions: Vec<_> = (0..200).map(|number| Permission::to_use("n", &number.to_string())).collect();
-        let waiting = pin!(join_all(permissions.iter().map(|permission| reviewer.ask(&many, permission, deadline))));
+        let questions = many.iter().flat_map(|user| permissions.iter().map(move |permission| (user, permission)));
+        let waiting = pin!(join_all(questions.map(|(user, permission)| reviewer.ask(user, permission, deadline))));
         let other = pin!(reviewer.ask(&one, &permissions[0], deadline));
         match select(waiting, other).await {
             Either::Right((answer, _)) => assert_eq!(answer, Answer::Allowed),
             Either::Left(_) => panic!("the other waited for all questions of the user"),
+        }
+    }
+
+    #[test]
+    fn service_accounts_of_a_namespace_share_a_queue() {
+        for (username, expected) in [
+            ("jane", "jane"),
+            ("oidc:jane", "oidc:jane"),
+            ("system:serviceaccount:a:x", "system:serviceaccount:a"),
+            ("system:serviceaccount:a:y", "system:serviceaccount:a"),
+            ("system:serviceaccount:b:x", "system:serviceaccount:b"),
+        ] {
+            assert_eq!(queue_of(username), expected);
         }
     }
 
