@@ -167,8 +167,8 @@ impl Received {
 }
 
 impl LimitedBody {
-    /// Limits `from`, which is at most `max_length` bytes long unless it is a watch, and `others` of
-    /// the same server with it.
+    /// Limits `from`, which is at most `max_length` bytes long unless it is a watch, and with it
+    /// `others` of the same server.
     pub fn new(from: Incoming, watch: bool, max_length: u64, others: &Arriving) -> Self {
         if watch {
             Self::Watch { from, event: Counted::new(others) }

@@ -12,6 +12,7 @@ use super::parse;
 use super::rule::{Example, Rule, Severity, Violation};
 use super::validate::validate;
 use super::violations::{MAX_VIOLATIONS, remove_existing};
+use knative_operator_shared::api::fleet::{FleetOverride, Selecting, Template};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet};
 use knative_operator_shared::fleet::selector::{ClusterSelector, Traits};
 use knative_operator_shared::label::{GROUP, VERSION};
