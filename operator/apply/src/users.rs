@@ -6,18 +6,24 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::untyped;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 
 use super::discover::{self, Group};
 use super::error::ApplyError;
 use super::inventory::Inventory;
-use knative_operator_objects::Id;
+use super::pages::page;
+use knative_operator_objects::{Id, ObjectId};
 
 /// Kinds that are counted in parallel.
 const CONCURRENCY: usize = 8;
 /// Time limit of the counts.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Number of objects in a page of a list.
+const PAGE: u32 = 500;
 /// Maximum number of kinds that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -46,8 +52,10 @@ impl fmt::Display for UsersObjects {
 pub struct Counted {
     /// The objects that users create.
     pub objects: UsersObjects,
-    /// Internal objects that are not installed: Knative creates them for those of users. They go
-    /// with them, those with finalizers while its controllers run.
+    /// Internal objects with finalizers that are not installed: Knative creates them for those of
+    /// users. They go with them while its controllers run. Not counted while users have objects.
+    /// Those without finalizers go in any case, or are not of objects of users: the
+    /// `ClusterDomainClaims` of administrators, and the wildcard `Certificates` of namespaces.
     pub internal: UsersObjects,
     /// Kinds that can't be listed, as `plural.group`, or groups that can't be looked at: the
     /// account of the operator may have few permissions.
@@ -75,9 +83,13 @@ async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) ->
     let groups = discover::groups(client).await;
     let groups = groups.map_err(|error| ApplyError::failed("list the API groups", &error))?;
     let mut all = Counted::default();
-    for group in groups {
+    let (internal, of_users): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| is_internal(&group.0));
+    for group in of_users.iter().chain(&internal) {
+        if is_internal(&group.0) && !all.objects.is_empty() {
+            break;
+        }
         if let Some(plurals) = plurals.get(&group.0) {
-            count_group(client, &group, plurals, inventory, &mut all).await?;
+            count_group(client, group, plurals, inventory, &mut all).await?;
         }
     }
     Ok(all)
@@ -95,9 +107,25 @@ fn is_internal(group: &str) -> bool {
     group.split('.').any(|part| part == "internal")
 }
 
-/// Number of the objects of `kind` in `group` that are installed.
-fn installed(inventory: &Inventory, group: &str, kind: &str) -> u64 {
-    inventory.entries.keys().filter(|id| id.group == group && id.kind == kind).count() as u64
+/// Number of the objects of `resource` with finalizers that are not in `inventory`.
+async fn count_held(client: &Client, resource: &ApiResource, inventory: &Inventory) -> kube::Result<u64> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let (mut count, mut parameters) = (0, ListParams::default().limit(PAGE));
+    loop {
+        let page = page(&api, &parameters).await?;
+        let held = page.items.iter().filter(|object| is_held(&object.metadata, resource, inventory));
+        count += held.count() as u64;
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => parameters = parameters.continue_token(&next),
+            None => return Ok(count),
+        }
+    }
+}
+
+fn is_held(meta: &ObjectMeta, resource: &ApiResource, inventory: &Inventory) -> bool {
+    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    let id = ObjectId::new(&resource.group, &resource.kind, namespace, name);
+    meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()) && !inventory.entries.contains_key(&id)
 }
 
 /// Counts the objects of the kinds `plurals` in `group`.
@@ -121,9 +149,12 @@ async fn count_group(
     let resources = served.into_iter().filter(|served| served.listable).map(|served| served.kind.resource);
     let resources = resources.filter(|resource| plurals.contains(&resource.plural));
     let counts = resources.map(|resource| async move {
-        let count = untyped::count(&Api::all_with(client.clone(), &resource)).await;
-        let others = |count: u64| count.saturating_sub(installed(inventory, &resource.group, &resource.kind));
-        (format!("{}.{}", resource.plural, resource.group), count.map(others))
+        let count = if is_internal(&resource.group) {
+            count_held(client, &resource, inventory).await
+        } else {
+            untyped::count(&Api::all_with(client.clone(), &resource)).await
+        };
+        (format!("{}.{}", resource.plural, resource.group), count)
     });
     let mut counts = std::pin::pin!(futures::stream::iter(counts).buffer_unordered(CONCURRENCY));
     while let Some((kind, count)) = counts.next().await {
@@ -141,9 +172,12 @@ async fn count_group(
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
     use crate::inventory::Entry;
-    use knative_operator_objects::ObjectId;
 
     #[test]
     fn internal_kinds_are_not_of_users() {
@@ -158,15 +192,66 @@ mod tests {
         }
     }
 
-    #[test]
-    fn installed_objects_are_not_of_users() {
+    #[tokio::test]
+    async fn internal_objects_without_finalizers_are_not_counted() {
+        let object = |name: &str, finalizers: &[&str]| {
+            let meta = json!({"name": name, "namespace": "n", "finalizers": finalizers});
+            json!({"metadata": meta})
+        };
+        let group = |name: &str| {
+            let version = json!({"groupVersion": format!("{name}/v1"), "version": "v1"});
+            json!({"name": name, "versions": [version]})
+        };
+        let kind = |plural: &str, kind: &str| {
+            let verbs = ["list"];
+            json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs})
+        };
+        let respond = move |path: &str, query: &str, has_service: bool| match path {
+            "/apis" => {
+                let groups = ["networking.internal.knative.dev", "serving.knative.dev"].map(group);
+                json!({"kind": "APIGroupList", "groups": groups})
+            }
+            "/apis/networking.internal.knative.dev/v1" | "/apis/serving.knative.dev/v1" => {
+                let claim = kind("clusterdomainclaims", "ClusterDomainClaim");
+                let kinds = [kind("certificates", "Certificate"), claim, kind("services", "Service")];
+                json!({"groupVersion": path.trim_start_matches("/apis/"), "resources": kinds})
+            }
+            _ => {
+                let (items, next) = match path.rsplit('/').next() {
+                    Some("services") if has_service => (vec![object("hello", &[])], ""),
+                    Some("clusterdomainclaims") => (vec![object("example.com", &[])], ""),
+                    // The first page has the one that is installed, and a wildcard certificate.
+                    Some("certificates") if !query.contains("continue=") => {
+                        (vec![object("installed", &["a"]), object("wildcard", &[])], "more")
+                    }
+                    Some("certificates") => (vec![object("route", &["a"])], ""),
+                    _ => (Vec::new(), ""),
+                };
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": next}, "items": items})
+            }
+        };
+        let definition = |name: &str| ObjectId::new("apiextensions.k8s.io", "CustomResourceDefinition", "", name);
+        let ids = [
+            definition("certificates.networking.internal.knative.dev"),
+            definition("clusterdomainclaims.networking.internal.knative.dev"),
+            definition("services.serving.knative.dev"),
+            ObjectId::new("networking.internal.knative.dev", "Certificate", "n", "installed"),
+        ];
         let mut inventory = Inventory::default();
-        for (kind, name) in [("Image", "queue-proxy"), ("Certificate", "c")] {
-            let id = ObjectId::new("caching.internal.knative.dev", kind, "knative-serving", name);
-            inventory.entries.insert(id, Entry::default());
+        inventory.entries.extend(ids.map(|id| (id, Entry::default())));
+        let held = "1 certificates.networking.internal.knative.dev";
+        for (has_service, objects, internal) in [(false, "", held), (true, "1 services.serving.knative.dev", "")] {
+            let answer = move |request: Request<Body>| {
+                let uri = request.uri();
+                let text = respond(uri.path(), uri.query().unwrap_or_default(), has_service).to_string();
+                let response = Response::builder().body(Body::from(text.into_bytes()));
+                async move { response.map_err(|error| error.to_string()) }
+            };
+            let counted = count(&Client::new(tower::service_fn(answer), "n"), &inventory).await.unwrap();
+            let (of_users, created) = (counted.objects.to_string(), counted.internal.to_string());
+            assert_eq!((of_users.as_str(), created.as_str()), (objects, internal));
+            assert!(counted.unknown.is_empty(), "{:?}", counted.unknown);
         }
-        assert_eq!(installed(&inventory, "caching.internal.knative.dev", "Image"), 1);
-        assert_eq!(installed(&inventory, "networking.internal.knative.dev", "Image"), 0);
     }
 
     #[test]
