@@ -229,9 +229,9 @@ async fn begin(
     // would stay, and keep the namespaces of users.
     if of_users.is_empty() && !counted.internal.is_empty() {
         let since = *state.internal_since.get_or_insert_with(Instant::now);
-        if orphan::waits(resource) || since.elapsed() < INTERNAL_LIMIT {
+        if let Some(interval) = next_check(since.elapsed(), orphan::waits(resource)) {
             let what = format!("what Knative created for objects of users: {} to be deleted", counted.internal);
-            return Ok(Some(Deleted::NotYet(what, INTERNAL_CHECK_INTERVAL)));
+            return Ok(Some(Deleted::NotYet(what, interval)));
         }
     }
     let of_users = if of_users.is_empty() { counted.internal } else { of_users };
@@ -249,6 +249,12 @@ async fn begin(
     }
     state.remaining = Some(inventory);
     Ok(None)
+}
+
+/// When to look again at what Knative created for objects of users; `None` if the deletion, which
+/// has `waited` for that, goes on. Each look lists objects, and that may go on for days.
+fn next_check(waited: Duration, waits: bool) -> Option<Duration> {
+    if waited < INTERNAL_LIMIT { Some(INTERNAL_CHECK_INTERVAL) } else { waits.then_some(USERS_CHECK_INTERVAL) }
 }
 
 /// Deletes the objects of the last phase. The result if some are left, also of other phases.
@@ -313,5 +319,17 @@ fn report_former(cx: &Context, resource: &Knative, cluster: &Cluster) {
     if let Some(note) = moved::left_behind(resource, cluster) {
         cx.metrics.orphaned(resource);
         cx.events.warning(resource, "Orphaned", note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_without_end_looks_less_often() {
+        let (early, late) = (Duration::from_secs(29), Duration::from_secs(30));
+        assert_eq!([false, true].map(|waits| next_check(early, waits)), [Some(INTERNAL_CHECK_INTERVAL); 2]);
+        assert_eq!([false, true].map(|waits| next_check(late, waits)), [None, Some(USERS_CHECK_INTERVAL)]);
     }
 }
