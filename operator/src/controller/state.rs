@@ -186,8 +186,8 @@ impl ReconcilerState {
         self.throttle = Throttle::default();
     }
 
-    /// The cluster is away: the deletion begins again afterwards, and so does its wait, in which the
-    /// controllers and the garbage collector of the cluster may have done nothing meanwhile.
+    /// The cluster is away: the deletion begins again afterwards, and so does its wait. Meanwhile,
+    /// the controllers and the garbage collector of the cluster may have done nothing.
     pub fn interrupt_deletion(&mut self) {
         (self.remaining, self.internal_since) = (None, None);
     }
