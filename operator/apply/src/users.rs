@@ -16,18 +16,18 @@ use super::discover::{self, Group};
 use super::error::ApplyError;
 use super::inventory::Inventory;
 use super::pages::page;
-use knative_operator_objects::Id;
+use knative_operator_objects::{Id, ObjectId};
 
 /// Kinds that are counted in parallel.
 const CONCURRENCY: usize = 8;
 /// Time limit of the counts.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of kinds that a message names.
-const MAX_NAMED: usize = 5;
-/// Objects of a page of internal ones, and maximum number of pages of a kind: their number is that
-/// of all that users of the cluster create.
+/// Number of objects in a page of a list, and maximum number of pages of a kind: users of the
+/// cluster decide how many there are.
 const PAGE: u32 = 500;
 const MAX_PAGES: usize = 20;
+/// Maximum number of kinds that a message names.
+const MAX_NAMED: usize = 5;
 
 /// Numbers of objects by kind, as `plural.group`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,9 +54,10 @@ impl fmt::Display for UsersObjects {
 pub struct Counted {
     /// The objects that users create.
     pub objects: UsersObjects,
-    /// Internal objects that are not installed and have finalizers: Knative creates them for those
-    /// of users, and they go while its controllers run. Others need none, and some stay, such as
-    /// the certificates of namespaces.
+    /// Internal objects with finalizers that are not installed: Knative creates them for those of
+    /// users. They go with them while its controllers run. Not counted while users have objects.
+    /// Those without finalizers go in any case, or are not of objects of users: the
+    /// `ClusterDomainClaims` of administrators, and the wildcard `Certificates` of namespaces.
     pub internal: UsersObjects,
     /// Kinds that can't be listed, as `plural.group`, or groups that can't be looked at: the
     /// account of the operator may have few permissions.
@@ -84,9 +85,13 @@ async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) ->
     let groups = discover::groups(client).await;
     let groups = groups.map_err(|error| ApplyError::failed("list the API groups", &error))?;
     let mut all = Counted::default();
-    for group in groups {
+    let (internal, of_users): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| is_internal(&group.0));
+    for group in of_users.iter().chain(&internal) {
+        if is_internal(&group.0) && !all.objects.is_empty() {
+            break;
+        }
         if let Some(plurals) = plurals.get(&group.0) {
-            count_group(client, &group, plurals, inventory, &mut all).await?;
+            count_group(client, group, plurals, inventory, &mut all).await?;
         }
     }
     Ok(all)
@@ -104,9 +109,32 @@ fn is_internal(group: &str) -> bool {
     group.split('.').any(|part| part == "internal")
 }
 
-/// Number of the objects of `kind` in `group` that are installed.
-fn installed(inventory: &Inventory, group: &str, kind: &str) -> u64 {
-    inventory.entries.keys().filter(|id| id.group == group && id.kind == kind).count() as u64
+/// Number of the objects of `resource` that are not in `inventory`; of internal ones, those with
+/// finalizers. Of very many, only the first ones are looked at.
+async fn count_others(client: &Client, resource: &ApiResource, inventory: &Inventory) -> kube::Result<u64> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let is_kind = |id: &ObjectId| id.group == resource.group && id.kind == resource.kind;
+    if !is_internal(&resource.group) && !inventory.entries.keys().any(is_kind) {
+        return untyped::count(&api).await;
+    }
+    let (mut count, mut parameters) = (0, ListParams::default().limit(PAGE));
+    for _ in 0..MAX_PAGES {
+        let page = page(&api, &parameters).await?;
+        let others = page.items.iter().filter(|object| is_of_others(&object.metadata, resource, inventory));
+        count += others.count() as u64;
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => parameters = parameters.continue_token(&next),
+            None => break,
+        }
+    }
+    Ok(count)
+}
+
+fn is_of_others(meta: &ObjectMeta, resource: &ApiResource, inventory: &Inventory) -> bool {
+    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    let id = ObjectId::new(&resource.group, &resource.kind, namespace, name);
+    let is_held = meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+    (is_held || !is_internal(&resource.group)) && !inventory.entries.contains_key(&id)
 }
 
 /// Counts the objects of the kinds `plurals` in `group`.
@@ -130,13 +158,7 @@ async fn count_group(
     let resources = served.into_iter().filter(|served| served.listable).map(|served| served.kind.resource);
     let resources = resources.filter(|resource| plurals.contains(&resource.plural));
     let counts = resources.map(|resource| async move {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let count = if is_internal(name) {
-            with_finalizers(&api, &resource, inventory).await
-        } else {
-            let others = |count: u64| count.saturating_sub(installed(inventory, &resource.group, &resource.kind));
-            untyped::count(&api).await.map(others)
-        };
+        let count = count_others(client, &resource, inventory).await;
         (format!("{}.{}", resource.plural, resource.group), count)
     });
     let mut counts = std::pin::pin!(futures::stream::iter(counts).buffer_unordered(CONCURRENCY));
@@ -153,27 +175,6 @@ async fn count_group(
     Ok(())
 }
 
-/// Number of the objects of `resource` in `api` that have finalizers, and are not installed.
-async fn with_finalizers(api: &Api<DynamicObject>, resource: &ApiResource, inventory: &Inventory) -> kube::Result<u64> {
-    let has_finalizers = |meta: &ObjectMeta| meta.finalizers.iter().flatten().next().is_some();
-    let is_installed = |meta: ObjectMeta| {
-        let (namespace, name) = (meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());
-        let id = Id { group: resource.group.clone(), kind: resource.kind.clone(), namespace, name };
-        inventory.entries.contains_key(&id)
-    };
-    let (mut parameters, mut count) = (ListParams::default().limit(PAGE), 0);
-    for _ in 0..MAX_PAGES {
-        let page = page(api, &parameters).await?;
-        let found = page.items.into_iter().map(|object| object.metadata).filter(has_finalizers);
-        count += found.filter(|meta| !is_installed(meta.clone())).count() as u64;
-        match page.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => parameters = parameters.continue_token(&next),
-            None => break,
-        }
-    }
-    Ok(count)
-}
-
 #[cfg(test)]
 mod tests {
     use http::{Request, Response};
@@ -182,42 +183,6 @@ mod tests {
 
     use super::*;
     use crate::inventory::Entry;
-    use knative_operator_objects::ObjectId;
-
-    #[tokio::test]
-    async fn internal_objects_count_that_only_controllers_remove() {
-        const GROUP: &str = "networking.internal.knative.dev";
-        let answer = |request: Request<Body>| async move {
-            let version = json!({"groupVersion": format!("{GROUP}/v1alpha1"), "version": "v1alpha1"});
-            let kind = |name: &str, kind: &str| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["list"]});
-            let object = |name: &str, finalizers: &[&str]| json!({"metadata": {"name": name, "namespace": "n", "finalizers": finalizers}});
-            let list = |items: &[serde_json::Value], next: &str| json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": next}, "items": items});
-            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-            let value = match path.rsplit('/').next() {
-                Some("apis") => json!({"kind": "APIGroupList", "groups": [{"name": GROUP, "versions": [version]}]}),
-                Some("v1alpha1") => json!({"kind": "APIResourceList", "groupVersion": "x",
-                    "resources": [kind("ingresses", "Ingress"), kind("certificates", "Certificate")]}),
-                Some("ingresses") if query.contains("continue=") => list(&[object("b", &["x"])], ""),
-                Some("ingresses") => {
-                    list(&[object("a", &["x"]), object("none", &[]), object("installed", &["x"])], "n")
-                }
-                // That of a namespace, which nobody deletes.
-                _ => list(&[object("wildcard", &[])], ""),
-            };
-            Response::builder().body(Body::from(value.to_string().into_bytes())).map_err(|error| error.to_string())
-        };
-        let mut inventory = Inventory::default();
-        for (group, kind, namespace, name) in [
-            ("apiextensions.k8s.io", "CustomResourceDefinition", "", "ingresses.networking.internal.knative.dev"),
-            ("apiextensions.k8s.io", "CustomResourceDefinition", "", "certificates.networking.internal.knative.dev"),
-            (GROUP, "Ingress", "n", "installed"),
-        ] {
-            inventory.entries.insert(ObjectId::new(group, kind, namespace, name), Entry::default());
-        }
-        let counted = count(&Client::new(tower::service_fn(answer), "n"), &inventory).await.unwrap();
-        let expected = UsersObjects([(format!("ingresses.{GROUP}"), 2)].into());
-        assert_eq!(counted, Counted { internal: expected, ..Counted::default() });
-    }
 
     #[test]
     fn internal_kinds_are_not_of_users() {
@@ -232,15 +197,69 @@ mod tests {
         }
     }
 
-    #[test]
-    fn installed_objects_are_not_of_users() {
+    #[tokio::test]
+    async fn internal_objects_without_finalizers_are_not_counted() {
+        let object = |name: &str, finalizers: &[&str]| {
+            let meta = json!({"name": name, "namespace": "n", "finalizers": finalizers});
+            json!({"metadata": meta})
+        };
+        let group = |name: &str| {
+            let version = json!({"groupVersion": format!("{name}/v1"), "version": "v1"});
+            json!({"name": name, "versions": [version]})
+        };
+        let kind = |plural: &str, kind: &str| {
+            let verbs = ["list"];
+            json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs})
+        };
+        let respond = move |path: &str, query: &str, has_service: bool| match path {
+            "/apis" => {
+                let groups = ["networking.internal.knative.dev", "serving.knative.dev"].map(group);
+                json!({"kind": "APIGroupList", "groups": groups})
+            }
+            "/apis/networking.internal.knative.dev/v1" | "/apis/serving.knative.dev/v1" => {
+                let claim = kind("clusterdomainclaims", "ClusterDomainClaim");
+                let kinds = [kind("certificates", "Certificate"), claim, kind("services", "Service")];
+                json!({"groupVersion": path.trim_start_matches("/apis/"), "resources": kinds})
+            }
+            _ => {
+                let (items, next) = match path.rsplit('/').next() {
+                    Some("services") if has_service => (vec![object("hello", &[]), object("own", &[])], ""),
+                    Some("services") => (vec![object("own", &[])], ""),
+                    Some("clusterdomainclaims") => (vec![object("example.com", &[])], ""),
+                    // The first page has the one that is installed, and a wildcard certificate.
+                    Some("certificates") if !query.contains("continue=") => {
+                        (vec![object("installed", &["a"]), object("wildcard", &[])], "more")
+                    }
+                    Some("certificates") => (vec![object("route", &["a"])], ""),
+                    _ => (Vec::new(), ""),
+                };
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": next}, "items": items})
+            }
+        };
+        let definition = |name: &str| ObjectId::new("apiextensions.k8s.io", "CustomResourceDefinition", "", name);
+        let ids = [
+            definition("certificates.networking.internal.knative.dev"),
+            definition("clusterdomainclaims.networking.internal.knative.dev"),
+            definition("services.serving.knative.dev"),
+            ObjectId::new("networking.internal.knative.dev", "Certificate", "n", "installed"),
+            // One of `spec.additionalManifests`.
+            ObjectId::new("serving.knative.dev", "Service", "n", "own"),
+        ];
         let mut inventory = Inventory::default();
-        for (kind, name) in [("Image", "queue-proxy"), ("Certificate", "c")] {
-            let id = ObjectId::new("caching.internal.knative.dev", kind, "knative-serving", name);
-            inventory.entries.insert(id, Entry::default());
+        inventory.entries.extend(ids.map(|id| (id, Entry::default())));
+        let held = "1 certificates.networking.internal.knative.dev";
+        for (has_service, objects, internal) in [(false, "", held), (true, "1 services.serving.knative.dev", "")] {
+            let answer = move |request: Request<Body>| {
+                let uri = request.uri();
+                let text = respond(uri.path(), uri.query().unwrap_or_default(), has_service).to_string();
+                let response = Response::builder().body(Body::from(text.into_bytes()));
+                async move { response.map_err(|error| error.to_string()) }
+            };
+            let counted = count(&Client::new(tower::service_fn(answer), "n"), &inventory).await.unwrap();
+            let (of_users, created) = (counted.objects.to_string(), counted.internal.to_string());
+            assert_eq!((of_users.as_str(), created.as_str()), (objects, internal));
+            assert!(counted.unknown.is_empty(), "{:?}", counted.unknown);
         }
-        assert_eq!(installed(&inventory, "caching.internal.knative.dev", "Image"), 1);
-        assert_eq!(installed(&inventory, "networking.internal.knative.dev", "Image"), 0);
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
                 })
                 .await;
             }
-            state.remaining = None;
+            state.interrupt_deletion();
             let message = if is_unreachable {
                 waiting_message(state, resource, &failure.unresolved.message, since)
             } else {

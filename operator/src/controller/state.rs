@@ -181,8 +181,15 @@ impl ReconcilerState {
     pub fn forget_cluster(&mut self) {
         (self.observer, self.anchor, self.occupied, self.planned) = (None, None, None, None);
         (self.stays_in_own_namespace, self.namespace_contents, self.created_namespace_at) = (None, None, None);
-        (self.announced, self.remaining, self.causes) = (None, None, Causes::default());
+        (self.announced, self.causes) = (None, Causes::default());
+        self.interrupt_deletion();
         self.throttle = Throttle::default();
+    }
+
+    /// The cluster is away: the deletion begins again afterwards, and so does its wait. Meanwhile,
+    /// the controllers and the garbage collector of the cluster may have done nothing.
+    pub fn interrupt_deletion(&mut self) {
+        (self.remaining, self.internal_since) = (None, None);
     }
 
     /// A deleted or recreated anchor owns nothing: everything is applied again with the current
@@ -229,6 +236,13 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
+
+    #[test]
+    fn time_in_which_the_cluster_was_away_is_not_waited() {
+        let mut state = ReconcilerState { internal_since: Some(Instant::now()), ..ReconcilerState::default() };
+        state.interrupt_deletion();
+        assert!(state.internal_since.is_none() && state.remaining.is_none());
+    }
 
     #[tokio::test]
     async fn what_was_refused_before_says_nothing_about_another_connection() {

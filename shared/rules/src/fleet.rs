@@ -30,13 +30,18 @@ pub fn parse_fleet(object: &Value) -> Result<KnativeFleet, Violation> {
 
 /// Violations of `fleet` by itself, as far as `context` tells.
 pub fn validate_fleet(fleet: &KnativeFleet, context: &FleetContext<'_>) -> Vec<Violation> {
+    let mut violations = all(fleet, context);
+    limit(&mut violations);
+    violations
+}
+
+fn all(fleet: &KnativeFleet, context: &FleetContext<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     fleet_spec::check(&fleet.spec, &mut violations);
     fleet_gate::check(&fleet.spec, &mut violations);
     fleet_template::check(fleet, context, &mut violations);
     fleet_clusters::check(fleet, context, &mut violations);
     violations.extend(validate_fleet_metadata(&fleet.metadata));
-    limit(&mut violations);
     violations
 }
 
@@ -54,11 +59,12 @@ pub fn validate_fleet_change(
     old: Option<&KnativeFleet>,
     context: &FleetContext<'_>,
 ) -> Vec<Violation> {
-    let mut violations = validate_fleet(new, context);
+    let mut violations = all(new, context);
     if let Some(old) = old {
-        remove_existing(&mut violations, &validate_fleet(old, context));
+        remove_existing(&mut violations, &all(old, context));
         fleet_clusters::check_steps(&new.spec, &old.spec, context, &mut violations);
     }
+    limit(&mut violations);
     violations
 }
 

@@ -134,11 +134,12 @@ fn combinations<'a>(
     let selectors: Vec<Option<ClusterSelector>> =
         overrides.iter().map(|change| ClusterSelector::of_override(change).ok()).collect();
     let most = (MAX_COMPARISONS / overrides.iter().map(requirements).sum::<usize>().max(1)).max(1);
-    let (mut combinations, mut number) = (Combinations::new(), 0);
+    let (clusters, mut combinations, mut number) = (clusters.unwrap_or_default(), Combinations::new(), 0);
     let mut is_selected = vec![false; overrides.len()];
-    for (cluster, traits) in clusters.unwrap_or_default().iter().take(most) {
-        if number > MAX_TEMPLATES {
-            break;
+    for (position, (cluster, traits)) in clusters.iter().enumerate() {
+        if number > MAX_TEMPLATES || position == most {
+            // The other clusters may have each override with others, without which it is invalid.
+            return combinations;
         }
         let selects = |index: &usize| selectors[*index].as_ref().is_some_and(|selector| selector.matches(traits));
         let indices: Vec<usize> = (0..overrides.len()).filter(|index| is_overridden(*index)).filter(selects).collect();
@@ -257,6 +258,11 @@ mod tests {
         let number: usize = all.keys().map(Vec::len).sum();
         assert!((MAX_TEMPLATES..MAX_TEMPLATES + 1000).contains(&number), "{number}");
         assert_eq!(combinations(&overrides, Some(&clusters[..1]), |_| true).len(), 2, "and the one that it lacks");
+        // The only cluster of an override is the last one.
+        let mut overrides = overrides;
+        overrides[0].cluster_selector = serde_json::from_value(json!({"matchLabels": {"n": "399"}})).unwrap();
+        let all = combinations(&overrides, Some(&clusters[..]), |_| true);
+        assert!(!all.contains_key(&[0][..]) && all.values().all(Option::is_some), "it may have others there");
     }
 
     #[test]
@@ -278,7 +284,7 @@ mod tests {
             (0..2000).map(|index| (cluster(index), if index == 1999 { &last } else { &first })).collect();
         for (requirements, is_compared) in [(1, true), (10_000, false)] {
             let all = combinations(&[of(requirements)], Some(&clusters[..]), |_| true);
-            assert_eq!(all[&[0][..]].is_some(), is_compared, "{requirements}");
+            assert_eq!(all.get(&[0][..]).is_some_and(Option::is_some), is_compared, "{requirements}");
         }
     }
 

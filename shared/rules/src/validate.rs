@@ -17,18 +17,26 @@ pub const ANNOTATIONS: [&str; 4] = [ON_UNREACHABLE, ON_DELETE, MINOR_VERSIONS, P
 /// Violations of `new`, which replaces `old` if given, as far as `context` tells. An update is
 /// never refused for a violation that `old` already has.
 pub fn validate_change(new: &Knative, old: Option<&Knative>, context: &RuleContext<'_>) -> Vec<Violation> {
-    let mut violations = validate(new, context);
-    let Some(old) = old else {
+    // All of both: those that are kept of one may not be among those that are kept of the other.
+    let mut violations = all(new, context);
+    if let Some(old) = old {
+        remove_existing(&mut violations, &all(old, context));
+        violations.extend(reference::check_immutable(new, old));
+    } else {
         violations.extend(target::check_competitor(new, context));
-        return violations;
-    };
-    remove_existing(&mut violations, &validate(old, context));
-    violations.extend(reference::check_immutable(new, old));
+    }
+    limit(&mut violations);
     violations
 }
 
-/// Violations of `resource` by itself, as far as `context` tells.
+/// Violations of `resource` by itself, as far as `context` tells: a limited number.
 pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation> {
+    let mut violations = all(resource, context);
+    limit(&mut violations);
+    violations
+}
+
+fn all(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     reference::check_names(resource, &mut violations);
     target::profile(resource, context, &mut violations);
@@ -57,7 +65,6 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     if let Some(names) = context.names(resource) {
         violations.extend(names.unmatched(resource));
     }
-    limit(&mut violations);
     violations
 }
 
@@ -71,9 +78,22 @@ mod tests {
     use knative_operator_shared::api::Component;
     use serde_json::{Value, json};
 
-    fn of_config(config: &Value) -> Vec<Violation> {
+    fn with_config(config: &Value) -> Knative {
         let object = json!({"metadata": {"name": "x", "namespace": "y"}, "spec": {"config": config}});
-        validate(&parse(Component::Serving, &object).unwrap(), &RuleContext::default())
+        parse(Component::Serving, &object).unwrap()
+    }
+
+    fn of_config(config: &Value) -> Vec<Violation> {
+        validate(&with_config(config), &RuleContext::default())
+    }
+
+    #[test]
+    fn update_that_corrects_some_of_many_violations_is_not_refused() {
+        let keys = |from: usize| -> BTreeMap<String, &str> { (from..3000).map(|n| (format!("/{n:04}"), "")).collect() };
+        let [old, new] = [0, 1].map(|from| with_config(&json!({"domain": keys(from)})));
+        assert_eq!(validate_change(&new, None, &RuleContext::default()).len(), MAX_VIOLATIONS);
+        let violations = validate_change(&new, Some(&old), &RuleContext::default());
+        assert!(!violations.iter().any(Violation::is_error), "{violations:?}");
     }
 
     #[test]
