@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use knative_operator_runtime::untyped;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
@@ -54,11 +54,11 @@ impl fmt::Display for UsersObjects {
 pub struct Counted {
     /// The objects that users create.
     pub objects: UsersObjects,
-    /// Internal objects with finalizers that are not installed: Knative creates them for those of
-    /// users. They go with them while its controllers run. Not counted while users have objects.
-    /// Those without finalizers go in any case, or are not of objects of users: the
-    /// `ClusterDomainClaims` of administrators, and the wildcard `Certificates` of namespaces.
-    pub internal: UsersObjects,
+    /// Objects that go while Knative's controllers run: what users deleted, what Knative created
+    /// for that, and, if they have no others, internal objects that are not installed and have
+    /// finalizers. Internal ones without finalizers go in any case, or are not of objects of users:
+    /// the `ClusterDomainClaims` of administrators, and the wildcard `Certificates` of namespaces.
+    pub going: UsersObjects,
     /// Kinds that can't be listed, as `plural.group`, or groups that can't be looked at: the
     /// account of the operator may have few permissions.
     pub unknown: BTreeSet<String>,
@@ -84,17 +84,61 @@ pub async fn count(client: &Client, inventory: &Inventory) -> Result<Counted, Ap
 async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) -> Result<Counted, ApplyError> {
     let groups = discover::groups(client).await;
     let groups = groups.map_err(|error| ApplyError::failed("list the API groups", &error))?;
-    let mut all = Counted::default();
-    let (internal, of_users): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| is_internal(&group.0));
-    for group in of_users.iter().chain(&internal) {
-        if is_internal(&group.0) && !all.objects.is_empty() {
-            break;
-        }
-        if let Some(plurals) = plurals.get(&group.0) {
-            count_group(client, group, plurals, inventory, &mut all).await?;
+    let groups = groups.into_iter().filter(|group| plurals.contains_key(&group.0));
+    let (internal, of_users): (Vec<_>, Vec<_>) = groups.partition(|group| is_internal(&group.0));
+    let (mut found, mut unknown) = (Found::new(), BTreeSet::new());
+    for group in &of_users {
+        found.extend(count_group(client, group, &plurals[&group.0], inventory, &mut unknown).await?);
+    }
+    // Dependents are often more than what they depend on.
+    found.sort_by_key(|(_, count)| *count);
+    if !found.is_empty() && (!unknown.is_empty() || has_root(client, &found, plurals, inventory).await) {
+        return Ok(Counted { objects: numbers(found), unknown, ..Counted::default() });
+    }
+    for group in &internal {
+        found.extend(count_group(client, group, &plurals[&group.0], inventory, &mut unknown).await?);
+    }
+    Ok(Counted { going: numbers(found), unknown, ..Counted::default() })
+}
+
+/// Kinds with objects, and the number of these.
+type Found = Vec<(ApiResource, u64)>;
+
+fn numbers(found: Found) -> UsersObjects {
+    let number = |(resource, count): (ApiResource, u64)| (format!("{}.{}", resource.plural, resource.group), count);
+    UsersObjects(found.into_iter().map(number).collect())
+}
+
+/// Whether an object of the kinds `found` stays unless somebody deletes it: it is not being
+/// deleted, and no object of Knative controls it. If there is none, the garbage collector deletes
+/// all. What can't be read stays.
+async fn has_root(client: &Client, found: &[(ApiResource, u64)], plurals: &Plurals, inventory: &Inventory) -> bool {
+    for (resource, _) in found {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+        let (mut parameters, mut pages) = (ListParams::default().limit(PAGE), 0);
+        loop {
+            pages += 1;
+            let Ok(page) = page(&api, &parameters).await else { return true };
+            let mut others = page.items.iter().filter(|object| is_of_others(&object.metadata, resource, inventory));
+            if others.any(|object| is_root(&object.metadata, plurals)) {
+                return true;
+            }
+            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(_) if pages == MAX_PAGES => return true,
+                Some(next) => parameters = parameters.continue_token(&next),
+                None => break,
+            }
         }
     }
-    Ok(all)
+    false
+}
+
+fn is_root(meta: &ObjectMeta, plurals: &Plurals) -> bool {
+    let is_of_knative = |owner: &OwnerReference| {
+        owner.controller == Some(true)
+            && owner.api_version.split_once('/').is_some_and(|(group, _)| plurals.contains_key(group))
+    };
+    meta.deletion_timestamp.is_none() && !meta.owner_references.iter().flatten().any(is_of_knative)
 }
 
 /// Plural and group of the kind that the object `id` defines, if it is one of Knative: users create
@@ -137,21 +181,22 @@ fn is_of_others(meta: &ObjectMeta, resource: &ApiResource, inventory: &Inventory
     (is_held || !is_internal(&resource.group)) && !inventory.entries.contains_key(&id)
 }
 
-/// Counts the objects of the kinds `plurals` in `group`.
+/// Counts the objects of the kinds `plurals` in `group`, and adds to `unknown` what can't be
+/// listed.
 async fn count_group(
     client: &Client,
     group: &Group,
     plurals: &[String],
     inventory: &Inventory,
-    counted: &mut Counted,
-) -> Result<(), ApplyError> {
+    unknown: &mut BTreeSet<String>,
+) -> Result<Found, ApplyError> {
     let name = &group.0;
     let failed = |error: &kube::Error| ApplyError::failed(format!("count objects of {name}"), error);
     let served = match discover::kinds(client, group).await {
         Ok(served) => served,
         Err(kube::Error::Api(_)) => {
-            counted.unknown.insert(name.clone());
-            return Ok(());
+            unknown.insert(name.clone());
+            return Ok(Found::new());
         }
         Err(error) => return Err(failed(&error)),
     };
@@ -159,20 +204,20 @@ async fn count_group(
     let resources = resources.filter(|resource| plurals.contains(&resource.plural));
     let counts = resources.map(|resource| async move {
         let count = count_others(client, &resource, inventory).await;
-        (format!("{}.{}", resource.plural, resource.group), count)
+        (resource, count)
     });
+    let mut found = Found::new();
     let mut counts = std::pin::pin!(futures::stream::iter(counts).buffer_unordered(CONCURRENCY));
-    while let Some((kind, count)) = counts.next().await {
+    while let Some((resource, count)) = counts.next().await {
         match count {
             Ok(0) => {}
-            Ok(count) if is_internal(name) => drop(counted.internal.0.insert(kind, count)),
-            Ok(count) => drop(counted.objects.0.insert(kind, count)),
+            Ok(count) => found.push((resource, count)),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(kube::Error::Api(_)) => drop(counted.unknown.insert(kind)),
+            Err(kube::Error::Api(_)) => drop(unknown.insert(format!("{}.{}", resource.plural, resource.group))),
             Err(error) => return Err(failed(&error)),
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -198,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn internal_objects_without_finalizers_are_not_counted() {
+    async fn what_goes_is_no_object_of_users() {
         let object = |name: &str, finalizers: &[&str]| {
             let meta = json!({"name": name, "namespace": "n", "finalizers": finalizers});
             json!({"metadata": meta})
@@ -211,20 +256,30 @@ mod tests {
             let verbs = ["list"];
             json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs})
         };
-        let respond = move |path: &str, query: &str, has_service: bool| match path {
+        let respond = move |path: &str, query: &str, users_have: &[&str]| match path {
             "/apis" => {
                 let groups = ["networking.internal.knative.dev", "serving.knative.dev"].map(group);
                 json!({"kind": "APIGroupList", "groups": groups})
             }
             "/apis/networking.internal.knative.dev/v1" | "/apis/serving.knative.dev/v1" => {
                 let claim = kind("clusterdomainclaims", "ClusterDomainClaim");
-                let kinds = [kind("certificates", "Certificate"), claim, kind("services", "Service")];
+                let kinds =
+                    [kind("certificates", "Certificate"), claim, kind("services", "Service"), kind("routes", "Route")];
                 json!({"groupVersion": path.trim_start_matches("/apis/"), "resources": kinds})
             }
             _ => {
                 let (items, next) = match path.rsplit('/').next() {
-                    Some("services") if has_service => (vec![object("hello", &[]), object("own", &[])], ""),
+                    Some("services") if users_have.contains(&"service") => {
+                        (vec![object("hello", &[]), object("own", &[])], "")
+                    }
                     Some("services") => (vec![object("own", &[])], ""),
+                    Some("routes") if users_have.contains(&"route") => {
+                        let mut route = object("hello", &[]);
+                        let version = "serving.knative.dev/v1";
+                        route["metadata"]["ownerReferences"] = json!([{"apiVersion": version, "kind": "Service",
+                            "name": "hello", "uid": "u", "controller": true}]);
+                        (vec![route], "")
+                    }
                     Some("clusterdomainclaims") => (vec![object("example.com", &[])], ""),
                     // The first page has the one that is installed, and a wildcard certificate.
                     Some("certificates") if !query.contains("continue=") => {
@@ -241,23 +296,27 @@ mod tests {
             definition("certificates.networking.internal.knative.dev"),
             definition("clusterdomainclaims.networking.internal.knative.dev"),
             definition("services.serving.knative.dev"),
+            definition("routes.serving.knative.dev"),
             ObjectId::new("networking.internal.knative.dev", "Certificate", "n", "installed"),
             // One of `spec.additionalManifests`.
             ObjectId::new("serving.knative.dev", "Service", "n", "own"),
         ];
         let mut inventory = Inventory::default();
         inventory.entries.extend(ids.map(|id| (id, Entry::default())));
-        let held = "1 certificates.networking.internal.knative.dev";
-        for (has_service, objects, internal) in [(false, "", held), (true, "1 services.serving.knative.dev", "")] {
+        let certificate = "1 certificates.networking.internal.knative.dev";
+        let with_route = format!("{certificate}, 1 routes.serving.knative.dev");
+        let both = "1 routes.serving.knative.dev, 1 services.serving.knative.dev";
+        let cases: [(&[&str], &str, &str); 3] =
+            [(&[], "", certificate), (&["route"], "", &with_route), (&["service", "route"], both, "")];
+        for (users_have, objects, going) in cases {
             let answer = move |request: Request<Body>| {
                 let uri = request.uri();
-                let text = respond(uri.path(), uri.query().unwrap_or_default(), has_service).to_string();
+                let text = respond(uri.path(), uri.query().unwrap_or_default(), users_have).to_string();
                 let response = Response::builder().body(Body::from(text.into_bytes()));
                 async move { response.map_err(|error| error.to_string()) }
             };
             let counted = count(&Client::new(tower::service_fn(answer), "n"), &inventory).await.unwrap();
-            let (of_users, created) = (counted.objects.to_string(), counted.internal.to_string());
-            assert_eq!((of_users.as_str(), created.as_str()), (objects, internal));
+            assert_eq!((counted.objects.to_string().as_str(), counted.going.to_string().as_str()), (objects, going));
             assert!(counted.unknown.is_empty(), "{:?}", counted.unknown);
         }
     }

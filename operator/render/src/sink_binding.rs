@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     /// The environment of the webhook, in which the variable was `before`.
-    fn environment(spec: &Value, before: Value) -> Value {
+    fn environment(spec: &Value, before: &Value) -> Value {
         let resource = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": spec});
         let resource = rules::parse(Component::Eventing, &resource).unwrap();
         let (version, kinds, settings) =
@@ -67,10 +67,10 @@ mod tests {
     #[test]
     fn variable_has_a_value_or_a_source() {
         let from = json!({"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
-        assert_eq!(environment(&json!({}), from.clone()), json!([from]));
+        assert_eq!(environment(&json!({}), &from), json!([from]));
         let mode = json!({"sinkBindingSelectionMode": "inclusion"});
-        assert_eq!(environment(&mode, from), json!([{"name": VARIABLE, "value": "inclusion"}]));
+        assert_eq!(environment(&mode, &from), json!([{"name": VARIABLE, "value": "inclusion"}]));
         let empty = json!({"name": VARIABLE, "value": ""});
-        assert_eq!(environment(&json!({}), empty), json!([{"name": VARIABLE, "value": "exclusion"}]));
+        assert_eq!(environment(&json!({}), &empty), json!([{"name": VARIABLE, "value": "exclusion"}]));
     }
 }

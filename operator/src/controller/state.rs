@@ -136,8 +136,8 @@ pub struct ReconcilerState {
     pub allowed_generation: Option<i64>,
     /// How often the cluster was another one than before, and when last.
     pub moves: Option<(u32, Instant)>,
-    /// Since when a deletion waits for what Knative created for objects of users.
-    pub internal_since: Option<Instant>,
+    /// Since when a deletion waits for what goes with deleted objects of users.
+    pub going_since: Option<Instant>,
     /// Objects left to delete, during a deletion.
     pub remaining: Option<Inventory>,
     /// The uid of the cluster that they are on.
@@ -189,7 +189,7 @@ impl ReconcilerState {
     /// The cluster is away: the deletion begins again afterwards, and so does its wait. Meanwhile,
     /// the controllers and the garbage collector of the cluster may have done nothing.
     pub fn interrupt_deletion(&mut self) {
-        (self.remaining, self.internal_since) = (None, None);
+        (self.remaining, self.going_since) = (None, None);
     }
 
     /// A deleted or recreated anchor owns nothing: everything is applied again with the current
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn time_in_which_the_cluster_was_away_is_not_waited() {
-        let mut state = ReconcilerState { internal_since: Some(Instant::now()), ..ReconcilerState::default() };
+        let mut state = ReconcilerState { going_since: Some(Instant::now()), ..ReconcilerState::default() };
         state.interrupt_deletion();
-        assert!(state.internal_since.is_none() && state.remaining.is_none());
+        assert!(state.going_since.is_none() && state.remaining.is_none());
     }
 
     #[tokio::test]

@@ -26,10 +26,10 @@ use knative_operator_objects::InstallationOwner;
 const MAX_NAMED: usize = 5;
 /// Interval of checks for objects of users.
 pub const USERS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval of checks for what Knative created for them.
-const INTERNAL_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval of checks for what goes with those that users deleted.
+const GOING_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a deletion waits for that, if nothing asks for more.
-const INTERNAL_LIMIT: Duration = Duration::from_secs(30);
+const GOING_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a step of the deletion has done.
 pub enum Deleted {
@@ -63,7 +63,7 @@ pub async fn delete_installation(
     }
     // The rest of a deletion on another cluster.
     if state.remaining_on != cluster.uid {
-        (state.remaining, state.internal_since, state.idle_checks) = (None, None, 0);
+        (state.remaining, state.going_since, state.idle_checks) = (None, None, 0);
         state.remaining_on.clone_from(&cluster.uid);
     }
     let _permit = cx
@@ -225,19 +225,19 @@ async fn begin(
         let what = format!("the objects of users: {of_users} to be deleted");
         return Ok(Some(Deleted::NotYet(what, USERS_CHECK_INTERVAL)));
     }
-    // The garbage collector deletes them now: without Knative's controllers, those with finalizers
-    // would stay, and keep the namespaces of users.
-    if of_users.is_empty() && !counted.internal.is_empty() {
-        let since = *state.internal_since.get_or_insert_with(Instant::now);
+    // Without Knative's controllers, those with finalizers would stay, and keep the namespaces of
+    // users.
+    if !counted.going.is_empty() {
+        let since = *state.going_since.get_or_insert_with(Instant::now);
         if let Some(interval) = next_check(since.elapsed(), orphan::waits(resource)) {
-            let what = format!("what Knative created for objects of users: {} to be deleted", counted.internal);
+            let what = format!("what users deleted, and what Knative created for it: {} to be deleted", counted.going);
             return Ok(Some(Deleted::NotYet(what, interval)));
         }
     }
-    let of_users = if of_users.is_empty() { counted.internal } else { of_users };
-    if !of_users.is_empty() {
+    let left = if of_users.is_empty() { counted.going } else { of_users };
+    if !left.is_empty() {
         let note = format!(
-            "Objects of users stay on the cluster: {of_users}. Without Knative's controllers, those with finalizers can't be deleted. Next time, \
+            "Objects of users stay on the cluster: {left}. Without Knative's controllers, those with finalizers can't be deleted. Next time, \
              {ON_DELETE}={WAIT} makes the deletion wait for them"
         );
         lookup.cx.events.warning(resource, "ObjectsOfUsersLeft", note);
@@ -251,10 +251,10 @@ async fn begin(
     Ok(None)
 }
 
-/// When to look again at what Knative created for objects of users; `None` if the deletion, which
+/// When to look again at what goes with objects of users; `None` if the deletion, which
 /// has `waited` for that, goes on. Each look lists objects, and that may go on for days.
 fn next_check(waited: Duration, waits: bool) -> Option<Duration> {
-    if waited < INTERNAL_LIMIT { Some(INTERNAL_CHECK_INTERVAL) } else { waits.then_some(USERS_CHECK_INTERVAL) }
+    if waited < GOING_LIMIT { Some(GOING_CHECK_INTERVAL) } else { waits.then_some(USERS_CHECK_INTERVAL) }
 }
 
 /// Deletes the objects of the last phase. The result if some are left, also of other phases.
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn wait_without_end_looks_less_often() {
         let (early, late) = (Duration::from_secs(29), Duration::from_secs(30));
-        assert_eq!([false, true].map(|waits| next_check(early, waits)), [Some(INTERNAL_CHECK_INTERVAL); 2]);
+        assert_eq!([false, true].map(|waits| next_check(early, waits)), [Some(GOING_CHECK_INTERVAL); 2]);
         assert_eq!([false, true].map(|waits| next_check(late, waits)), [None, Some(USERS_CHECK_INTERVAL)]);
     }
 }

@@ -38,7 +38,7 @@ fn deletion_waits_for_what_knative_created_for_objects_of_users() {
         namespace(&hub, TEAM).await?;
         let spec = json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}});
         let mut serving = resource(Component::Serving, TEAM, "knative-serving", Some("spoke"), spec);
-        let what = format!("what Knative created for objects of users: 1 {INGRESSES} to be deleted");
+        let what = format!("what users deleted, and what Knative created for it: 1 {INGRESSES} to be deleted");
         for waits in [true, false] {
             let asked = if waits { json!({"operator.knative.dev/on-delete": "wait"}) } else { json!({}) };
             serving["metadata"]["annotations"] = asked;
