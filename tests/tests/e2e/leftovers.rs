@@ -10,26 +10,34 @@ use crate::owners::{PLACE, uids};
 use crate::support::{apply, gone, has_condition, has_event, namespace, ready, resource, run};
 
 const TEAM: &str = "team-a";
-/// The kind of the object that Knative creates for a Knative Service.
-const INGRESSES: &str = "ingresses.networking.internal.knative.dev";
+/// Kinds of objects that Knative creates for a Knative Service.
+const KINDS: [(&str, &str, &str); 2] = [
+    ("ingresses.networking.internal.knative.dev", "networking.internal.knative.dev/v1alpha1", "Ingress"),
+    ("routes.serving.knative.dev", "serving.knative.dev/v1", "Route"),
+];
 
-/// An `Ingress` that is being deleted. Only Kourier's controller removes its finalizer, and none
-/// runs here.
+/// Objects that are being deleted. Only Knative's controllers remove their finalizers, and none run
+/// here.
 async fn terminating(spoke: &Cluster) -> Result<()> {
-    let meta = json!({"name": "hello", "namespace": "default", "finalizers": [INGRESSES]});
-    let version = "networking.internal.knative.dev/v1alpha1";
-    apply(spoke, &json!({"apiVersion": version, "kind": "Ingress", "metadata": meta, "spec": {}})).await?;
-    spoke.kubectl(&["delete", INGRESSES, "hello", "-n", "default", "--wait=false"], "").await.map(drop)
+    for (resources, version, kind) in KINDS {
+        let meta = json!({"name": "hello", "namespace": "default", "finalizers": [resources]});
+        apply(spoke, &json!({"apiVersion": version, "kind": kind, "metadata": meta, "spec": {}})).await?;
+        spoke.kubectl(&["delete", resources, "hello", "-n", "default", "--wait=false"], "").await?;
+    }
+    Ok(())
 }
 
-/// Removes the finalizer, as the controller does.
+/// Removes the finalizers, as the controllers do.
 async fn let_go(spoke: &Cluster) -> Result<()> {
     let patch = r#"{"metadata":{"finalizers":null}}"#;
-    spoke.kubectl(&["patch", INGRESSES, "hello", "-n", "default", "--type=merge", "-p", patch], "").await.map(drop)
+    for (resources, ..) in KINDS {
+        spoke.kubectl(&["patch", resources, "hello", "-n", "default", "--type=merge", "-p", patch], "").await?;
+    }
+    Ok(())
 }
 
 #[test]
-fn deletion_waits_for_what_knative_created_for_objects_of_users() {
+fn deletion_waits_for_what_users_deleted_and_what_knative_created_for_it() {
     run(async {
         let (hub, spoke) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"))?;
         let (releases, plugins) = (releases::best(), tempfile::tempdir()?);
@@ -38,7 +46,8 @@ fn deletion_waits_for_what_knative_created_for_objects_of_users() {
         namespace(&hub, TEAM).await?;
         let spec = json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}});
         let mut serving = resource(Component::Serving, TEAM, "knative-serving", Some("spoke"), spec);
-        let what = format!("what users deleted, and what Knative created for it: 1 {INGRESSES} to be deleted");
+        let left = KINDS.map(|(resources, ..)| format!("1 {resources}")).join(", ");
+        let what = format!("what users deleted, and what Knative created for it: {left} to be deleted");
         for waits in [true, false] {
             let asked = if waits { json!({"operator.knative.dev/on-delete": "wait"}) } else { json!({}) };
             serving["metadata"]["annotations"] = asked;
@@ -53,7 +62,7 @@ fn deletion_waits_for_what_knative_created_for_objects_of_users() {
                 let_go(&spoke).await?;
             } else {
                 // Nobody does, since Knative doesn't work: it can be uninstalled nevertheless.
-                has_event(&hub, TEAM, "ObjectsOfUsersLeft", &format!("1 {INGRESSES}")).await?;
+                has_event(&hub, TEAM, "ObjectsOfUsersLeft", &left).await?;
             }
             gone(&hub, &serving).await?;
         }
