@@ -1,6 +1,8 @@
 //! Events about an installation before it is applied: which version, and which settings have no
 //! effect.
 
+use std::time::Instant;
+
 use knative_operator_rules::unused_ingress;
 use knative_operator_runtime::compute::compute;
 use knative_operator_shared::api::Knative;
@@ -16,28 +18,33 @@ use knative_operator_release::Release;
 const MAX_IGNORED: usize = 50;
 
 /// Publishes an event for each setting without effect, for an ingress that no Service uses, and for
-/// a version that the bundle lacks, once per generation and version.
+/// a version that the bundle lacks, after a change of generation or version.
 pub async fn warn_of_ignored_overrides(
     cx: &Context,
     resource: &Knative,
     state: &mut ReconcilerState,
     (release, version): (&Release, &Version),
 ) {
-    let key = generation_and_version(resource, version);
-    if state.warned.as_ref() != Some(&key) {
-        state.warned = Some(key);
-        if let Some(advice) = &release.advice {
-            cx.events.warning(resource, "VersionNotInBundle", advice.clone());
-        }
-        if let Some(unused) = unused_ingress(resource) {
-            cx.events.warning(resource, "IngressUnused", unused.to_string());
-        }
-        let unmatched = || knative_operator_render::names(release.objects()).unmatched(resource);
-        let unmatched = compute(resource.namespace(), unmatched).await;
-        let ignored = release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string));
-        for warning in ignored_notes(ignored) {
-            cx.events.warning(resource, "OverrideIgnored", warning);
-        }
+    let subject = generation_and_version(resource, version);
+    if state.warnings.subject.as_ref() == Some(&subject) {
+        return;
+    }
+    state.warnings.subject = Some(subject);
+    let (advice, unused) = (release.advice.clone(), unused_ingress(resource).map(|unused| unused.to_string()));
+    let unmatched = || knative_operator_render::names(release.objects()).unmatched(resource);
+    let unmatched = compute(resource.namespace(), unmatched).await;
+    let ignored = release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string));
+    let ignored = ignored_notes(ignored);
+    let due = state.warnings.due(advice.iter().chain(&unused).chain(&ignored).cloned().collect(), Instant::now());
+    let is_due = |note: &String| due.contains(note);
+    if let Some(advice) = advice.filter(is_due) {
+        cx.events.warning(resource, "VersionNotInBundle", advice);
+    }
+    if let Some(unused) = unused.filter(is_due) {
+        cx.events.warning(resource, "IngressUnused", unused);
+    }
+    for note in ignored.into_iter().filter(is_due) {
+        cx.events.warning(resource, "OverrideIgnored", note);
     }
 }
 

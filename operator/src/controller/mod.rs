@@ -60,3 +60,4 @@ mod uninstall;
 mod unlabeled;
 mod unreachable;
 mod used_namespace;
+mod warnings;

@@ -135,10 +135,10 @@ async fn report_unreadable(
         Outcome::new(ReconcileResult::Blocked("Unreadable", message.clone()), Requeue::AwaitChange),
     )
     .await;
-    if requeue == Requeue::Retry && state.warned.as_ref() != Some(&message) {
+    if requeue == Requeue::Retry && state.warnings.subject.as_ref() != Some(&message) {
         // API servers without validation ratcheting refuse the status of an invalid resource.
         cx.events.warning(resource, "Unreadable", message.clone());
-        state.warned = Some(message);
+        state.warnings.subject = Some(message);
     }
     requeue
 }

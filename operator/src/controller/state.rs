@@ -10,6 +10,7 @@ use kube::Client;
 
 use super::causes::Causes;
 use super::draining::Draining;
+use super::warnings::Warnings;
 use knative_operator_apply::anchor::InventoryStore;
 use knative_operator_apply::claim::Anchor;
 use knative_operator_apply::differ::Observation;
@@ -154,8 +155,8 @@ pub struct ReconcilerState {
     pub causes: Causes,
     /// The generation and version whose installation was announced.
     pub announced: Option<String>,
-    /// The generation and version whose ignored overrides were reported.
-    pub warned: Option<String>,
+    /// The warnings that were published.
+    pub warnings: Warnings,
 }
 
 impl ReconcilerState {
