@@ -74,6 +74,7 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
             .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
         is_terminating: resource.is_terminating(),
         is_reported: resource.status().is_some(),
+        is_current: resource.status().is_some_and(|status| status.observed_generation == resource.meta().generation),
         skipped: resource.annotation(FLEET_SKIPPED).map(str::to_owned),
         version,
     }

@@ -137,6 +137,29 @@ fn fault_of_the_hub_fails_nothing() {
 }
 
 #[test]
+fn operator_that_has_not_looked_since_the_write_fails_nothing() {
+    let mut world = World::new(&CANARY, &[0, 1], OnFailure::Rollback);
+    world.act(&Action::Break(0, true));
+    world.settle();
+    let set = |world: &mut World, is_current| {
+        world.members[0].children.iter_mut().for_each(|child| child.applied.as_mut().unwrap().is_current = is_current);
+    };
+    set(&mut world, false);
+    for _ in 0..5 {
+        pass(&mut world, DEADLINE);
+    }
+    assert_eq!((world.decide().progress[0].clone(), world.failed.is_empty()), (Progress::Updating(None), true));
+    assert!(!is_started(&world, 1));
+    // From then on, its deadline counts.
+    set(&mut world, true);
+    pass(&mut world, 0);
+    pass(&mut world, DEADLINE - 1);
+    assert!(world.failed.is_empty());
+    pass(&mut world, 1);
+    assert!(!world.failed.is_empty() && !is_started(&world, 1));
+}
+
+#[test]
 fn stage_waits_for_a_cluster_that_a_fault_of_the_hub_hides() {
     let mut world = World::new(&CANARY, &[0, 0, 1], OnFailure::Pause);
     world.act(&Action::HubFault(0, true));

@@ -103,6 +103,8 @@ pub struct Applied {
     /// Whether the operator has reported its state. One that was restored from a backup may have
     /// lost its status.
     pub is_reported: bool,
+    /// Whether what the operator has reported is about its current generation.
+    pub is_current: bool,
     /// The rollout that leaves its cluster as it is.
     pub skipped: Option<String>,
 }
@@ -343,6 +345,11 @@ impl Member {
         match &self.hub_fault {
             Some(fault) if fault.is_common => return Phase::Unknown,
             Some(_) => return Phase::Hidden,
+            // The operator has not looked at it since the write: it may have just started, with much
+            // to do. That is no failure of the update.
+            None if self.unavailable.is_none() && self.applied().any(|applied| !applied.is_current) => {
+                return Phase::Unknown;
+            }
             None => {}
         }
         let is_ready = self.unavailable.is_none() && self.is_ready() && self.has(revision, contents);

@@ -323,6 +323,7 @@ impl World {
                     has_drifted: false,
                     is_terminating: false,
                     is_reported: true,
+                    is_current: true,
                     skipped: None,
                 });
             }

@@ -215,6 +215,7 @@ mod tests {
             has_drifted: false,
             is_terminating: false,
             is_reported: true,
+            is_current: true,
             skipped: None,
         };
         let child = |component, applied| Child { component, conflict: None, applied: Some(applied) };
