@@ -34,7 +34,7 @@ impl<C: Contents> Input<'_, C> {
         }
         let left = self.stages.settings()[member.stage].deadline - member.elapsed.in_phase;
         match member.phase(revision, self.contents) {
-            Phase::Unknown => Some(OtherInProgress { revision, wake: None }),
+            Phase::Unknown | Phase::Unobserved => Some(OtherInProgress { revision, wake: None }),
             Phase::NotReady | Phase::Hidden if left.is_positive() => {
                 Some(OtherInProgress { revision, wake: Some(left) })
             }

@@ -345,10 +345,8 @@ impl Member {
         match &self.hub_fault {
             Some(fault) if fault.is_common => return Phase::Unknown,
             Some(_) => return Phase::Hidden,
-            // The operator has not looked at it since the write: it may have just started, with much
-            // to do. That is no failure of the update.
             None if self.unavailable.is_none() && self.applied().any(|applied| !applied.is_current) => {
-                return Phase::Unknown;
+                return Phase::Unobserved;
             }
             None => {}
         }

@@ -214,7 +214,7 @@ impl Member {
             return refused;
         }
         let left = match phase {
-            Phase::Unknown => return Progress::Updating(None),
+            Phase::Unknown | Phase::Unobserved => return Progress::Updating(None),
             Phase::Ready(_) if self.elapsed.in_phase >= min_ready => {
                 return self.measured(was_ready, soak - self.elapsed.in_phase);
             }

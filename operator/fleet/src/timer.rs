@@ -16,6 +16,9 @@ pub enum Phase {
     NotReady,
     /// A fault of the hub hides the state of all clusters: no time passes.
     Unknown,
+    /// The operator has not looked at the cluster since a write: it may have just started, with much
+    /// to do. No time passes.
+    Unobserved,
     /// The ClusterProfile or the credential of the cluster is wrong, and hides its state.
     Hidden,
 }
@@ -74,7 +77,7 @@ impl Timers {
         if timer.update != update || phase == Phase::Unknown || timer.phase == Phase::Unknown {
             *timer = new();
         } else if timer.phase != phase {
-            if timer.phase == Phase::Hidden {
+            if matches!(timer.phase, Phase::Hidden | Phase::Unobserved) {
                 timer.started += now - timer.phase_started;
             }
             (timer.phase, timer.phase_started) = (phase, now);
@@ -125,6 +128,10 @@ mod tests {
             // It was not Ready in between, which nobody observed.
             (1, ready(9000), 140, 40, 0),
             (1, Phase::NotReady, 150, 50, 0),
+            // The operator looks later.
+            (1, Phase::Unobserved, 152, 52, 0),
+            (1, Phase::Unobserved, 158, 58, 6),
+            (1, Phase::NotReady, 159, 52, 0),
             // No time passes.
             (1, Phase::Unknown, 160, 0, 0),
             (1, Phase::Unknown, 900, 0, 0),

@@ -16,8 +16,8 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Those of `notes` that are to be published at `now`: a rollout that changes something else has
-    /// no events about them.
+    /// Those of `notes` that are to be published at `now`: a change of something else has no events
+    /// about them.
     pub fn due(&mut self, notes: Vec<String>, now: Instant) -> Vec<String> {
         self.published.retain(|note, at| notes.contains(note) && now.saturating_duration_since(*at) < REPEAT);
         let due: Vec<String> = notes.into_iter().filter(|note| !self.published.contains_key(note)).collect();
