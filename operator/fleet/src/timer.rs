@@ -16,8 +16,8 @@ pub enum Phase {
     NotReady,
     /// A fault of the hub hides the state of all clusters: no time passes.
     Unknown,
-    /// The operator has not looked at the cluster since a write: it may have just started, with much
-    /// to do. No time passes.
+    /// The operator has not looked at the cluster since a write: it may have just started, with
+    /// much to do. No time passes.
     Unobserved,
     /// The ClusterProfile or the credential of the cluster is wrong, and hides its state.
     Hidden,
