@@ -12,7 +12,7 @@ use knative_operator_shared::version::Version;
 use super::backup::{Backup, FORMER, Installed, Restored};
 use super::bundles::meaning;
 use super::decision::Decision;
-use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
+use super::member::{Applied, Change, Child, Contents, Member, Reported, Wanted, Write};
 use super::model::World;
 use super::timer::Timers;
 use super::truth::Truth;
@@ -89,7 +89,7 @@ impl World {
     fn create_again(&mut self, update: &'static str) {
         for (index, member) in self.members.iter_mut().enumerate() {
             for applied in member.children.iter_mut().filter_map(|child| child.applied.as_mut()) {
-                (applied.is_terminating, applied.is_reported, applied.installed) = (false, false, None);
+                (applied.is_terminating, applied.reported, applied.installed) = (false, Reported::Nothing, None);
                 applied.ready = Err(("Reconciling".to_owned(), String::new()));
                 self.unreported.insert(index);
             }
@@ -130,7 +130,7 @@ impl World {
             for number in 0..self.members[index].children.len() {
                 let is_ahead = self.is_ahead(index, number);
                 let child = &mut self.members[index].children[number];
-                for applied in child.applied.iter_mut().filter(|applied| applied.is_reported) {
+                for applied in child.applied.iter_mut().filter(|applied| applied.reported != Reported::Nothing) {
                     if is_ahead || is_broken {
                         applied.ready = Err(("Error".to_owned(), "restored".to_owned()));
                     }

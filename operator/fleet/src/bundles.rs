@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::adversary::Action;
 use super::findings::pass;
-use super::member::Member;
+use super::member::{Member, Reported};
 use super::model::World;
 use super::revision::RevisionData;
 use super::truth::DEADLINE;
@@ -65,10 +65,9 @@ impl World {
             return revision;
         }
         let before = before.map(|patch| data(Some(patch)));
-        let installed =
-            self.members.iter().flat_map(Member::applied).filter_map(|applied| {
-                known(applied.installed.clone(), applied.is_reported, applied.version.as_deref())
-            });
+        let installed = self.members.iter().flat_map(Member::applied).filter_map(|applied| {
+            known(applied.installed.clone(), applied.reported != Reported::Nothing, applied.version.as_deref())
+        });
         let installed: Vec<_> = installed.map(|version| (Component::Serving, version)).collect();
         let patch: Version = self.bundle.parse().unwrap();
         let available = [(Component::Serving, vec![patch])];

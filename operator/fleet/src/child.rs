@@ -13,7 +13,7 @@ use knative_operator_shared::reason::Reason;
 use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
-use super::member::{Applied, HubFault};
+use super::member::{Applied, HubFault, Reported};
 use super::template::ChildRecord;
 use super::versions;
 
@@ -73,8 +73,11 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
         has_drifted: manifest
             .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
         is_terminating: resource.is_terminating(),
-        is_reported: resource.status().is_some(),
-        is_current: resource.status().is_some_and(|status| status.observed_generation == resource.meta().generation),
+        reported: match resource.status() {
+            None => Reported::Nothing,
+            Some(status) if status.observed_generation == resource.meta().generation => Reported::Current,
+            Some(_) => Reported::Earlier,
+        },
         skipped: resource.annotation(FLEET_SKIPPED).map(str::to_owned),
         version,
     }

@@ -27,7 +27,7 @@ fn fingerprint(world: &World) -> String {
             .iter()
             .map(|child| {
                 child.applied.as_ref().map(|a| {
-                    let state = (a.ready.is_ok(), a.has_drifted, a.is_terminating, a.is_reported);
+                    let state = (a.ready.is_ok(), a.has_drifted, a.is_terminating, a.reported);
                     format!("{:?}", (&a.revision, &a.previous, &a.outcome, a.content, state))
                 })
             })

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
-use super::member::Change;
+use super::member::{Change, Reported};
 use super::model::World;
 use super::outcome::Outcome;
 use super::progress::{HUB_FAULT, Progress};
@@ -141,17 +141,17 @@ fn operator_that_has_not_looked_since_the_write_fails_nothing() {
     let mut world = World::new(&CANARY, &[0, 1], OnFailure::Rollback);
     world.act(&Action::Break(0, true));
     world.settle();
-    let set = |world: &mut World, is_current| {
-        world.members[0].children.iter_mut().for_each(|child| child.applied.as_mut().unwrap().is_current = is_current);
+    let set = |world: &mut World, reported| {
+        world.members[0].children.iter_mut().for_each(|child| child.applied.as_mut().unwrap().reported = reported);
     };
-    set(&mut world, false);
+    set(&mut world, Reported::Earlier);
     for _ in 0..5 {
         pass(&mut world, DEADLINE);
     }
     assert_eq!((world.decide().progress[0].clone(), world.failed.is_empty()), (Progress::Updating(None), true));
     assert!(!is_started(&world, 1));
     // From then on, its deadline counts.
-    set(&mut world, true);
+    set(&mut world, Reported::Current);
     pass(&mut world, 0);
     pass(&mut world, DEADLINE - 1);
     assert!(world.failed.is_empty());

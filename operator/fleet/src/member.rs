@@ -75,6 +75,17 @@ pub struct Child {
     pub applied: Option<Applied>,
 }
 
+/// What the operator has reported of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reported {
+    /// Nothing. One that was restored from a backup may have lost its status.
+    Nothing,
+    /// The state of an earlier generation.
+    Earlier,
+    /// The state of its generation.
+    Current,
+}
+
 /// A stored resource of a fleet.
 #[derive(Clone, Debug)]
 pub struct Applied {
@@ -100,11 +111,8 @@ pub struct Applied {
     pub has_drifted: bool,
     /// Whether it is being deleted.
     pub is_terminating: bool,
-    /// Whether the operator has reported its state. One that was restored from a backup may have
-    /// lost its status.
-    pub is_reported: bool,
-    /// Whether what the operator has reported is about its current generation.
-    pub is_current: bool,
+    /// What the operator has reported of its state.
+    pub reported: Reported,
     /// The rollout that leaves its cluster as it is.
     pub skipped: Option<String>,
 }
@@ -345,7 +353,9 @@ impl Member {
         match &self.hub_fault {
             Some(fault) if fault.is_common => return Phase::Unknown,
             Some(_) => return Phase::Hidden,
-            None if self.unavailable.is_none() && self.applied().any(|applied| !applied.is_current) => {
+            None if self.unavailable.is_none()
+                && self.applied().any(|applied| applied.reported != Reported::Current) =>
+            {
                 return Phase::Unobserved;
             }
             None => {}

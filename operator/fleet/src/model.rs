@@ -21,7 +21,7 @@ use super::approval::Approved;
 use super::backup::{Backup, FORMER, Installed};
 use super::decision::{Decision, Input};
 use super::gates::Gates;
-use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
+use super::member::{Applied, Change, Child, Contents, Member, Reported, Wanted, Write};
 use super::removal::{Leavers, RemovalDecision};
 use super::status::status;
 use super::template::content_with;
@@ -322,8 +322,7 @@ impl World {
                     ready: Err(("Installing".to_owned(), String::new())),
                     has_drifted: false,
                     is_terminating: false,
-                    is_reported: true,
-                    is_current: true,
+                    reported: Reported::Current,
                     skipped: None,
                 });
             }
@@ -372,7 +371,9 @@ impl World {
                 let is_ahead = self.is_ahead(index, number);
                 let child = &mut self.members[index].children[number];
                 let (key, Some(applied)) = ((index, child.component), &mut child.applied) else { continue };
-                applied.is_reported |= is_seen;
+                if is_seen {
+                    applied.reported = Reported::Current;
+                }
                 if works && !is_ahead && applied.ready.is_err() {
                     applied.ready = Ok(recorded);
                     applied.installed = Version::resolve(applied.version.as_deref(), &self.contents.versions).ok();

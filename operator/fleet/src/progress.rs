@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::fleet::stage::StageSettings;
 
 use super::gates::{GATE_FAILED, Gates};
-use super::member::{Applied, Child, Contents, HubFault, Member};
+use super::member::{Applied, Child, Contents, HubFault, Member, Reported};
 use super::outcome::Outcome;
 use super::timer::Phase;
 
@@ -194,7 +194,7 @@ impl Member {
     /// is Ready nor its version is known, so neither what an update breaks nor its next step is. It
     /// is deferred if that takes longer than an update may.
     fn unreported(&self, deadline: SignedDuration) -> Option<Progress> {
-        let unreported = self.applied().find(|applied| !applied.is_reported)?;
+        let unreported = self.applied().find(|applied| applied.reported == Reported::Nothing)?;
         let (reason, message) = unreported.ready.clone().err()?;
         let left = deadline - self.elapsed.in_phase;
         if left.is_positive() {

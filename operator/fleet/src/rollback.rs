@@ -8,7 +8,7 @@ use knative_operator_shared::api::fleet::StageState;
 use knative_operator_shared::version::Version;
 
 use super::decision::{Decision, Input};
-use super::member::{Applied, Child, Contents, Member};
+use super::member::{Applied, Child, Contents, Member, Reported};
 use super::outcome::Outcome;
 use super::progress::Progress;
 
@@ -102,7 +102,7 @@ pub fn target<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> O
 /// resources: neither whether it is Ready nor its version is known. Its place ends with its
 /// deadline.
 pub fn waits_for_report<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> Option<&'m str> {
-    let is_reported = member.applied().all(|applied| applied.is_reported);
+    let is_reported = member.applied().all(|applied| applied.reported != Reported::Nothing);
     if is_reported || member.gone.is_some() || member.is_skipped || !input.is_rolling_back() {
         return None;
     }
@@ -214,8 +214,7 @@ mod tests {
             ready: Err(("NotReady".to_owned(), String::new())),
             has_drifted: false,
             is_terminating: false,
-            is_reported: true,
-            is_current: true,
+            reported: Reported::Current,
             skipped: None,
         };
         let child = |component, applied| Child { component, conflict: None, applied: Some(applied) };
