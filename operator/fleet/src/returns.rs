@@ -94,6 +94,7 @@ mod tests {
 
     use crate::adversary::Action;
     use crate::findings::pass;
+    use crate::member::Reported;
     use crate::model::World;
     use crate::truth::DEADLINE;
 

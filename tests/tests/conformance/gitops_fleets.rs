@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 use knative_operator_fleet::approval::Approved;
 use knative_operator_fleet::decision::Input;
-use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused, Wanted};
+use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused, Reported, Wanted};
 use knative_operator_fleet::outcome::Outcome;
 use knative_operator_fleet::removal::{Blocked, Leavers, RemovalDecision};
 use knative_operator_fleet::status;
@@ -66,7 +66,7 @@ fn member() -> Member {
         ready: Ok(NOW),
         has_drifted: false,
         is_terminating: false,
-        is_reported: true,
+        reported: Reported::Current,
     };
     Member::new(cluster("a"), vec![Child { component: Component::Serving, conflict: None, applied: Some(applied) }])
 }
