@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
-use super::member::{Change, Reported};
+use super::member::Change;
 use super::model::World;
 use super::outcome::Outcome;
 use super::progress::{HUB_FAULT, Progress};
@@ -134,29 +134,6 @@ fn fault_of_the_hub_fails_nothing() {
     world.settle();
     pass(&mut world, 1);
     assert!(is_started(&world, 1));
-}
-
-#[test]
-fn operator_that_has_not_looked_since_the_write_fails_nothing() {
-    let mut world = World::new(&CANARY, &[0, 1], OnFailure::Rollback);
-    world.act(&Action::Break(0, true));
-    world.settle();
-    let set = |world: &mut World, reported| {
-        world.members[0].children.iter_mut().for_each(|child| child.applied.as_mut().unwrap().reported = reported);
-    };
-    set(&mut world, Reported::Earlier);
-    for _ in 0..5 {
-        pass(&mut world, DEADLINE);
-    }
-    assert_eq!((world.decide().progress[0].clone(), world.failed.is_empty()), (Progress::Updating(None), true));
-    assert!(!is_started(&world, 1));
-    // From then on, its deadline counts.
-    set(&mut world, Reported::Current);
-    pass(&mut world, 0);
-    pass(&mut world, DEADLINE - 1);
-    assert!(world.failed.is_empty());
-    pass(&mut world, 1);
-    assert!(!world.failed.is_empty() && !is_started(&world, 1));
 }
 
 #[test]

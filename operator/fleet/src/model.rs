@@ -371,7 +371,7 @@ impl World {
                 let is_ahead = self.is_ahead(index, number);
                 let child = &mut self.members[index].children[number];
                 let (key, Some(applied)) = ((index, child.component), &mut child.applied) else { continue };
-                if is_seen {
+                if is_seen && applied.reported == Reported::Nothing {
                     applied.reported = Reported::Current;
                 }
                 if works && !is_ahead && applied.ready.is_err() {

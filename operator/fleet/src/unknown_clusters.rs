@@ -1,11 +1,12 @@
-//! While the clusters of a fleet are not known, no time passes for them: a soak does not end, and
-//! nothing fails.
+//! While the clusters of a fleet are not known, or the operator has not looked at one, no time
+//! passes for them: a soak does not end, and nothing fails.
 
 use jiff::SignedDuration;
 use knative_operator_shared::api::fleet::OnFailure;
 
 use super::adversary::Action;
 use super::findings::{is_started, pass};
+use super::member::Reported;
 use super::model::World;
 use super::progress::Progress;
 use super::truth::DEADLINE;
@@ -46,4 +47,27 @@ fn nothing_fails_while_the_clusters_are_not_known() {
     assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))) && world.failed.is_empty());
     pass(&mut world, 1);
     assert!(matches!(world.decide().progress[0], Progress::Failed(..)) || world.failed.contains("a"));
+}
+
+#[test]
+fn operator_that_has_not_looked_since_the_write_fails_nothing() {
+    let mut world = World::new(&[(1, 0, 0, false), (1, 0, 0, false)], &[0, 1], OnFailure::Rollback);
+    world.act(&Action::Break(0, true));
+    world.settle();
+    let set = |world: &mut World, reported| {
+        world.members[0].children.iter_mut().for_each(|child| child.applied.as_mut().unwrap().reported = reported);
+    };
+    set(&mut world, Reported::Earlier);
+    for _ in 0..5 {
+        pass(&mut world, DEADLINE);
+    }
+    assert_eq!((world.decide().progress[0].clone(), world.failed.is_empty()), (Progress::Updating(None), true));
+    assert!(!is_started(&world, 1));
+    // From then on, its deadline counts.
+    set(&mut world, Reported::Current);
+    pass(&mut world, 0);
+    pass(&mut world, DEADLINE - 1);
+    assert!(world.failed.is_empty());
+    pass(&mut world, 1);
+    assert!(!world.failed.is_empty() && !is_started(&world, 1));
 }

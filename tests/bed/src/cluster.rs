@@ -36,8 +36,7 @@ use crate::{Result, admission, audit, command, disk, memory, pki, ports, texts, 
 /// Settings of a control plane.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Whether the API server calls admission webhooks. Off on spokes: Knative's own webhooks have
-    /// no Pods here.
+    /// Whether the API server calls admission webhooks. Knative's have no Pods on spokes.
     pub webhooks: bool,
     /// Namespaces whose Pods KWOK does not play.
     pub real_namespaces: &'static [&'static str],
@@ -45,18 +44,15 @@ pub struct Setup {
     pub http2: bool,
     /// Whether HorizontalPodAutoscalers scale simulated Pods: to their minimum, without metrics.
     pub autoscaling: bool,
-    /// The registry of a cluster with a real node, on which Pods run. Without, KWOK simulates node
-    /// and Pods.
+    /// The registry of a real node, on which Pods run. Without, KWOK simulates both.
     pub real_node: Option<&'static Registry>,
 }
 
 impl Setup {
     /// Whether both are those of the same control plane with a simulated node.
     fn is(self, other: Self) -> bool {
-        let both = |setup: Self| {
-            (setup.webhooks, setup.real_namespaces, setup.http2, setup.autoscaling, setup.real_node.is_some())
-        };
-        both(self) == both(other) && self.real_node.is_none()
+        let parts = |setup: Self| (setup.webhooks, setup.real_namespaces, setup.http2, setup.autoscaling);
+        parts(self) == parts(other) && self.real_node.is_none() && other.real_node.is_none()
     }
 
     /// KWOK simulates the node.
