@@ -12,6 +12,7 @@ use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use super::adversary::Action;
 use super::backup::Restored;
 use super::gates::Gates;
+use super::member::{Applied, Reported};
 use super::model::World;
 use super::truth::DEADLINE;
 
@@ -74,7 +75,13 @@ fn check_waiting(world: &World) {
     let is_explained = decision.stages.iter().find(|stage| stage.state != StageState::Complete).is_none_or(|stage| {
         let is_waiting = matches!(stage.state, StageState::AwaitingApproval | StageState::Paused);
         let has_fault = world.members.iter().any(|member| member.hub_fault.is_some());
-        is_waiting || stage.waits_for_clusters() || has_fault || world.failed.contains(world.update) && world.paused
+        let is_unobserved = |applied: &Applied| applied.reported != Reported::Current;
+        let has_unobserved = world.members.iter().any(|member| member.applied().any(is_unobserved));
+        is_waiting
+            || stage.waits_for_clusters()
+            || has_fault
+            || has_unobserved
+            || world.failed.contains(world.update) && world.paused
     });
     assert!(is_explained, "the rollout waits and does not say what for: {decision:?}");
 }

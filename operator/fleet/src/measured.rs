@@ -1,4 +1,4 @@
-//! The clusters whose gates are measured.
+//! The clusters whose gates are measured, and those at which the operator has not looked.
 
 use super::decision::Input;
 use super::gates::GATE_FAILED;
@@ -32,5 +32,12 @@ impl<C: Contents> Input<'_, C> {
         let is_ready = || matches!(member.phase(self.update, self.contents), Phase::Ready(_));
         let min_ready = self.stages.settings()[member.stage].min_ready;
         is_open && member.gone.is_none() && member.elapsed.in_phase >= min_ready && is_ready()
+    }
+
+    /// Whether the operator has not looked at `member` since the write for as long as an update may
+    /// take.
+    pub fn is_unobserved(&self, member: &Member) -> bool {
+        let deadline = self.stages.settings()[member.stage].deadline;
+        member.elapsed.in_phase >= deadline && member.phase(self.update, self.contents) == Phase::Unobserved
     }
 }

@@ -243,6 +243,10 @@ fn attention<C: Contents>(
             Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.goal(member))) {
                 (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
                 (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
+                (None, None) if input.is_unobserved(member) => {
+                    let (reason, message) = member.not_ready().unwrap_or_default();
+                    (2, reason, message)
+                }
                 (None, None) => match measured(member).filter(|_| input.measures_gates(member, progress)) {
                     Some(measured) => measured,
                     None => continue,

@@ -2,7 +2,7 @@
 //! passes for them: a soak does not end, and nothing fails.
 
 use jiff::SignedDuration;
-use knative_operator_shared::api::fleet::OnFailure;
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure};
 
 use super::adversary::Action;
 use super::findings::{is_started, pass};
@@ -63,6 +63,9 @@ fn operator_that_has_not_looked_since_the_write_fails_nothing() {
     }
     assert_eq!((world.decide().progress[0].clone(), world.failed.is_empty()), (Progress::Updating(None), true));
     assert!(!is_started(&world, 1));
+    let status = world.status_after(&KnativeFleetStatus::default());
+    let attention: Vec<&str> = status.attention.iter().map(|entry| entry.reason.as_str()).collect();
+    assert_eq!(attention, ["Installing"]);
     // From then on, its deadline counts.
     set(&mut world, Reported::Current);
     pass(&mut world, 0);
