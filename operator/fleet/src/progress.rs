@@ -217,7 +217,7 @@ impl Member {
             Phase::Unknown => return Progress::Updating(None),
             // Then, the status says so.
             Phase::Unobserved => {
-                return Progress::Updating(Some(deadline - self.elapsed.in_phase).filter(|left| left.is_positive()));
+                return Progress::Updating(Some(deadline - self.elapsed.in_phase).filter(SignedDuration::is_positive));
             }
             Phase::Ready(_) if self.elapsed.in_phase >= min_ready => {
                 return self.measured(was_ready, soak - self.elapsed.in_phase);
