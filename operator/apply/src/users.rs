@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -84,11 +85,10 @@ pub async fn count(client: &Client, inventory: &Inventory) -> Result<Counted, Ap
 async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) -> Result<Counted, ApplyError> {
     let groups = discover::groups(client).await;
     let groups = groups.map_err(|error| ApplyError::failed("list the API groups", &error))?;
-    let groups = groups.into_iter().filter(|group| plurals.contains_key(&group.0));
-    let (internal, of_users): (Vec<_>, Vec<_>) = groups.partition(|group| is_internal(&group.0));
+    let (internal, of_users): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| is_internal(&group.0));
     let (mut found, mut unknown) = (Found::new(), BTreeSet::new());
     for group in &of_users {
-        found.extend(count_group(client, group, &plurals[&group.0], inventory, &mut unknown).await?);
+        found.extend(count_group(client, group, plurals, inventory, &mut unknown).await?);
     }
     // Dependents are often more than what they depend on.
     found.sort_by_key(|(_, count)| *count);
@@ -96,7 +96,7 @@ async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) ->
         return Ok(Counted { objects: numbers(found), unknown, ..Counted::default() });
     }
     for group in &internal {
-        found.extend(count_group(client, group, &plurals[&group.0], inventory, &mut unknown).await?);
+        found.extend(count_group(client, group, plurals, inventory, &mut unknown).await?);
     }
     Ok(Counted { going: numbers(found), unknown, ..Counted::default() })
 }
@@ -114,20 +114,9 @@ fn numbers(found: Found) -> UsersObjects {
 /// all. What can't be read stays.
 async fn has_root(client: &Client, found: &[(ApiResource, u64)], plurals: &Plurals, inventory: &Inventory) -> bool {
     for (resource, _) in found {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-        let (mut parameters, mut pages) = (ListParams::default().limit(PAGE), 0);
-        loop {
-            pages += 1;
-            let Ok(page) = page(&api, &parameters).await else { return true };
-            let mut others = page.items.iter().filter(|object| is_of_others(&object.metadata, resource, inventory));
-            if others.any(|object| is_root(&object.metadata, plurals)) {
-                return true;
-            }
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(_) if pages == MAX_PAGES => return true,
-                Some(next) => parameters = parameters.continue_token(&next),
-                None => break,
-            }
+        let stays = |meta: &ObjectMeta| if is_root(meta, plurals) { Break(()) } else { Continue(()) };
+        if !matches!(visit_others(client, resource, inventory, stays).await, Ok(true)) {
+            return true;
         }
     }
     false
@@ -161,17 +150,38 @@ async fn count_others(client: &Client, resource: &ApiResource, inventory: &Inven
     if !is_internal(&resource.group) && !inventory.entries.keys().any(is_kind) {
         return untyped::count(&api).await;
     }
-    let (mut count, mut parameters) = (0, ListParams::default().limit(PAGE));
+    let mut count = 0;
+    let add = |_: &ObjectMeta| {
+        count += 1;
+        Continue(())
+    };
+    visit_others(client, resource, inventory, add).await?;
+    Ok(count)
+}
+
+/// Calls `visit` for the objects of `resource` that are not in `inventory`; of internal ones, for
+/// those with finalizers. Returns whether it was called for all: it did not end that, and they are
+/// not too many.
+async fn visit_others(
+    client: &Client,
+    resource: &ApiResource,
+    inventory: &Inventory,
+    mut visit: impl FnMut(&ObjectMeta) -> ControlFlow<()>,
+) -> kube::Result<bool> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let mut parameters = ListParams::default().limit(PAGE);
     for _ in 0..MAX_PAGES {
         let page = page(&api, &parameters).await?;
-        let others = page.items.iter().filter(|object| is_of_others(&object.metadata, resource, inventory));
-        count += others.count() as u64;
+        let mut others = page.items.iter().filter(|object| is_of_others(&object.metadata, resource, inventory));
+        if others.any(|object| visit(&object.metadata).is_break()) {
+            return Ok(false);
+        }
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => parameters = parameters.continue_token(&next),
-            None => break,
+            None => return Ok(true),
         }
     }
-    Ok(count)
+    Ok(false)
 }
 
 fn is_of_others(meta: &ObjectMeta, resource: &ApiResource, inventory: &Inventory) -> bool {
@@ -186,11 +196,12 @@ fn is_of_others(meta: &ObjectMeta, resource: &ApiResource, inventory: &Inventory
 async fn count_group(
     client: &Client,
     group: &Group,
-    plurals: &[String],
+    plurals: &Plurals,
     inventory: &Inventory,
     unknown: &mut BTreeSet<String>,
 ) -> Result<Found, ApplyError> {
     let name = &group.0;
+    let Some(plurals) = plurals.get(name) else { return Ok(Found::new()) };
     let failed = |error: &kube::Error| ApplyError::failed(format!("count objects of {name}"), error);
     let served = match discover::kinds(client, group).await {
         Ok(served) => served,
