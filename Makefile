@@ -164,8 +164,9 @@ test-upgrade: tools ## Upgrades from the last release and rolls back, with its o
 	@LAST_RELEASE=$$(tests/package/last-release.sh) cargo test --quiet -p knative-operator-tests --test e2e lifecycle::last_release -- --nocapture
 
 .PHONY: test-ui
-test-ui: tools ## Checks the types of the web page, and tests it in Chromium. Writes pictures to target/ui.
+test-ui: tools ## Checks the types of the web page, and tests it and the documentation site in Chromium. Writes pictures to target/ui.
 	$(call step,axe-core and TypeScript,tests/tools/install.sh axe.min.js tsc)
+	$(call step,mdBook,tests/tools/install.sh mdbook)
 	$(call step,types of the web page,tests/package/ui-types.sh)
 	@cargo build --workspace --quiet
 	@BROWSER_TESTS=yes RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test ui -- --nocapture
@@ -186,6 +187,7 @@ test-managers: tools $(PROGRAMS_OF_NODES) ## Installs Knative through Open Clust
 .PHONY: docs
 docs: ## Builds the documentation site in target/site with mdBook, and checks all links and anchors.
 	$(call step,documentation site,tests/package/docs.sh)
+	@cargo run --quiet -p knative-operator-tests --bin check-links -- target/site
 
 .PHONY: lines
 lines: ## Prints the lines of code, comments and tests of each package: make lines [COMMIT=commit].

@@ -11,6 +11,7 @@ mod fake;
 mod large;
 mod page;
 mod phone;
+mod site;
 mod tabs;
 mod views;
 
