@@ -18,11 +18,15 @@ use serde::de::DeserializeOwned;
 
 use super::error::ApplyError;
 use super::managed_fields::owned_fields;
+use super::pages::page;
 
 /// Maximum number of objects of a kind that are read.
 const PAGE: u32 = 100;
 /// Maximum length of the list in bytes, which others determine.
 const MAX_TEXT: usize = 512;
+/// Maximum length of a name in bytes, and of a uid: those of an API server are not longer.
+const MAX_NAME: usize = 253;
+const MAX_UID: usize = 64;
 /// The account that each namespace has. Knative's Pods have others.
 const DEFAULT_ACCOUNT: &str = "ServiceAccount default";
 /// Label of each namespace with its name, set by the API server.
@@ -95,41 +99,49 @@ impl Listing<'_> {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     {
         let api = Api::<K>::namespaced(self.client.clone(), self.namespace);
-        let listed = api.list_metadata(&ListParams::default().limit(PAGE)).await.map_err(failed(&K::kind(&())))?;
-        let all: Vec<ObjectMeta> = listed.items.into_iter().map(|object| object.metadata).collect();
+        let listed = page(&api, &ListParams::default().limit(PAGE)).await.map_err(failed(&K::kind(&())))?;
+        let all: Vec<ObjectMeta> = listed.items.into_iter().take(PAGE as usize).map(|object| object.metadata).collect();
         let uids = &self.uids;
         let is_controlled = |meta: &ObjectMeta| {
             let mut owners = meta.owner_references.iter().flatten();
             owners.any(|owner| owner.controller == Some(true) && uids.contains(&owner.uid))
         };
         let others = all.iter().filter(|meta| !is_controlled(meta));
-        let names = others.map(|meta| format!("{} {}", K::kind(&()), meta.name.as_deref().unwrap_or_default()));
+        let names = others.map(|meta| described(&K::kind(&()), meta));
         self.found.extend(names);
-        self.uids.extend(all.into_iter().filter_map(|meta| meta.uid));
+        self.uids.extend(all.into_iter().filter_map(|meta| meta.uid).filter(|uid| uid.len() <= MAX_UID));
         Ok(())
     }
+}
+
+/// Kind and name of an object.
+fn described(kind: &str, meta: &ObjectMeta) -> String {
+    format!("{kind} {}", clip(meta.name.as_deref().unwrap_or_default(), MAX_NAME))
 }
 
 /// The admission webhooks that select `namespace` by its name.
 async fn webhooks(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
     let parameters = ListParams::default().limit(PAGE);
-    let (validating, mutating) = futures::join!(
-        async { Api::<ValidatingWebhookConfiguration>::all(client.clone()).list(&parameters).await },
-        async { Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters).await },
-    );
-    let validating = validating.map_err(failed("ValidatingWebhookConfiguration"))?.items.into_iter().map(|found| {
-        let selectors = found.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector).collect();
-        ("ValidatingWebhookConfiguration", found.metadata, selectors)
-    });
-    let mutating = mutating.map_err(failed("MutatingWebhookConfiguration"))?.items.into_iter().map(|found| {
-        let selectors = found.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector).collect();
-        ("MutatingWebhookConfiguration", found.metadata, selectors)
-    });
-    let all: Vec<(&str, ObjectMeta, Vec<Option<LabelSelector>>)> = validating.chain(mutating).collect();
-    let others = all.into_iter().filter(|(_, meta, selectors)| {
-        owned_fields(meta).is_none() && selectors.iter().flatten().any(|selector| names(selector, namespace))
-    });
-    Ok(others.map(|(kind, meta, _)| format!("{kind} {}", meta.name.unwrap_or_default())).collect())
+    let is_other = |meta: &ObjectMeta, mut selectors: impl Iterator<Item = Option<LabelSelector>>| {
+        owned_fields(meta).is_none() && selectors.any(|selector| selector.is_some_and(|one| names(&one, namespace)))
+    };
+    let mut found = Vec::new();
+    // One after another: each may be large.
+    let kind = "ValidatingWebhookConfiguration";
+    let listed = Api::<ValidatingWebhookConfiguration>::all(client.clone()).list(&parameters).await;
+    for one in listed.map_err(failed(kind))?.items.into_iter().take(PAGE as usize) {
+        if is_other(&one.metadata, one.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector)) {
+            found.push(described(kind, &one.metadata));
+        }
+    }
+    let kind = "MutatingWebhookConfiguration";
+    let listed = Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters).await;
+    for one in listed.map_err(failed(kind))?.items.into_iter().take(PAGE as usize) {
+        if is_other(&one.metadata, one.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector)) {
+            found.push(described(kind, &one.metadata));
+        }
+    }
+    Ok(found)
 }
 
 /// Whether `selector` selects `namespace` by its name.
@@ -205,6 +217,20 @@ mod tests {
             "Pod of-config-map",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[tokio::test]
+    async fn names_of_a_hostile_cluster_are_cut() {
+        let answer = |request: Request<Body>| async move {
+            let metadata = json!({"name": "a ".repeat(1 << 20), "uid": "u".repeat(1 << 20)});
+            let of_accounts = request.uri().path().ends_with("serviceaccounts");
+            let items = vec![json!({"metadata": metadata}); if of_accounts { 3 } else { 0 }];
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+            Response::builder().body(Body::from(list.to_string().into_bytes())).map_err(|error| error.to_string())
+        };
+        let found = of_others(&Client::new(tower::service_fn(answer), "n"), "n").await.unwrap();
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().map(String::len).sum::<usize>() < 3 * 300, "{found:?}");
     }
 
     #[tokio::test]

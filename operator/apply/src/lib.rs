@@ -42,6 +42,7 @@ pub mod target;
 pub mod throttle;
 pub mod update_strategy;
 pub mod users;
+mod users_objects;
 pub mod watch;
 mod write;
 

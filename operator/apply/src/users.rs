@@ -2,7 +2,6 @@
 //! uninstalled, and those with finalizers can't be deleted any more without its controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use super::discover::{self, Group};
 use super::error::ApplyError;
 use super::inventory::Inventory;
 use super::pages::page;
+pub use super::users_objects::UsersObjects;
 use knative_operator_objects::{Id, ObjectId};
 
 /// Kinds that are counted in parallel.
@@ -27,28 +27,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// cluster decide how many there are.
 const PAGE: u32 = 500;
 const MAX_PAGES: usize = 20;
-/// Maximum number of kinds that a message names.
-const MAX_NAMED: usize = 5;
-
-/// Numbers of objects by kind, as `plural.group`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UsersObjects(BTreeMap<String, u64>);
-
-impl UsersObjects {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl fmt::Display for UsersObjects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<String> = self.0.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let named = all.len().min(MAX_NAMED);
-        let more = if all.len() > named { format!(" and {} more kinds", all.len() - named) } else { String::new() };
-        write!(f, "{}{more}", all[..named].join(", "))
-    }
-}
+/// Maximum number of objects whose controllers are looked for, and length of a name in bytes.
+const MAX_DEPENDENTS: usize = 1000;
+const MAX_NAME: usize = 253;
 
 /// What was counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,6 +76,9 @@ async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) ->
     if !found.is_empty() && (!unknown.is_empty() || has_root(client, &found, plurals, inventory).await) {
         return Ok(Counted { objects: numbers(found), unknown, ..Counted::default() });
     }
+    if !found.is_empty() && are_of_installed(client, &found, plurals, inventory).await {
+        return Ok(Counted { unknown, ..Counted::default() });
+    }
     for group in &internal {
         found.extend(count_group(client, group, plurals, inventory, &mut unknown).await?);
     }
@@ -106,7 +90,7 @@ type Found = Vec<(ApiResource, u64)>;
 
 fn numbers(found: Found) -> UsersObjects {
     let number = |(resource, count): (ApiResource, u64)| (format!("{}.{}", resource.plural, resource.group), count);
-    UsersObjects(found.into_iter().map(number).collect())
+    found.into_iter().map(number).collect()
 }
 
 /// Whether an object of the kinds `found` stays unless somebody deletes it: it is not being
@@ -120,6 +104,56 @@ async fn has_root(client: &Client, found: &[(ApiResource, u64)], plurals: &Plura
         }
     }
     false
+}
+
+/// Whether Knative created all objects of the kinds `found` for those of the installation, such as
+/// for a Broker of an additional manifest: they go when that is deleted.
+async fn are_of_installed(
+    client: &Client,
+    found: &[(ApiResource, u64)],
+    plurals: &Plurals,
+    inventory: &Inventory,
+) -> bool {
+    let is_of_users = |id: &ObjectId| plurals.contains_key(&id.group) && !is_internal(&id.group);
+    if !inventory.entries.keys().any(is_of_users) {
+        return false;
+    }
+    let mut unknown = Vec::new();
+    for (resource, _) in found {
+        let visit = |meta: &ObjectMeta| match with_controller(meta, resource) {
+            Some(with_controller) if unknown.len() < MAX_DEPENDENTS => {
+                unknown.push(with_controller);
+                Continue(())
+            }
+            _ => Break(()),
+        };
+        if !matches!(visit_others(client, resource, inventory, visit).await, Ok(true)) {
+            return false;
+        }
+    }
+    let mut known = BTreeSet::new();
+    loop {
+        let before = unknown.len();
+        unknown.retain(|(id, controller)| {
+            let is_dependent = inventory.entries.contains_key(controller) || known.contains(controller);
+            !is_dependent || !known.insert(id.clone())
+        });
+        if unknown.len() == before {
+            return unknown.is_empty();
+        }
+    }
+}
+
+/// The object of `resource` with `meta`, and the object that controls it.
+fn with_controller(meta: &ObjectMeta, resource: &ApiResource) -> Option<(ObjectId, ObjectId)> {
+    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref()?);
+    let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    let (group, _) = owner.api_version.split_once('/')?;
+    if [namespace, name, group, &owner.kind, &owner.name].iter().any(|text| text.len() > MAX_NAME) {
+        return None;
+    }
+    let controller = ObjectId::new(group, &owner.kind, namespace, &owner.name);
+    Some((ObjectId::new(&resource.group, &resource.kind, namespace, name), controller))
 }
 
 fn is_root(meta: &ObjectMeta, plurals: &Plurals) -> bool {
@@ -155,8 +189,9 @@ async fn count_others(client: &Client, resource: &ApiResource, inventory: &Inven
         count += 1;
         Continue(())
     };
-    visit_others(client, resource, inventory, add).await?;
-    Ok(count)
+    let is_complete = visit_others(client, resource, inventory, add).await?;
+    // Others may be behind those that were looked at.
+    Ok(if is_complete { count } else { count.max(1) })
 }
 
 /// Calls `visit` for the objects of `resource` that are not in `inventory`; of internal ones, for
@@ -284,12 +319,17 @@ mod tests {
                         (vec![object("hello", &[]), object("own", &[])], "")
                     }
                     Some("services") => (vec![object("own", &[])], ""),
-                    Some("routes") if users_have.contains(&"route") => {
-                        let mut route = object("hello", &[]);
-                        let version = "serving.knative.dev/v1";
-                        route["metadata"]["ownerReferences"] = json!([{"apiVersion": version, "kind": "Service",
-                            "name": "hello", "uid": "u", "controller": true}]);
-                        (vec![route], "")
+                    Some("routes") if !users_have.is_empty() => {
+                        let of = |service: &str| {
+                            let mut route = object(service, &[]);
+                            let version = "serving.knative.dev/v1";
+                            route["metadata"]["ownerReferences"] = json!([{"apiVersion": version, "kind": "Service",
+                                "name": service, "uid": "u", "controller": true}]);
+                            route
+                        };
+                        let routes = [("route", "hello"), ("own-route", "own")];
+                        let routes = routes.iter().filter(|(what, _)| users_have.contains(what));
+                        (routes.map(|(_, service)| of(service)).collect(), "")
                     }
                     Some("clusterdomainclaims") => (vec![object("example.com", &[])], ""),
                     // The first page has the one that is installed, and a wildcard certificate.
@@ -317,8 +357,15 @@ mod tests {
         let certificate = "1 certificates.networking.internal.knative.dev";
         let with_route = format!("{certificate}, 1 routes.serving.knative.dev");
         let both = "1 routes.serving.knative.dev, 1 services.serving.knative.dev";
-        let cases: [(&[&str], &str, &str); 3] =
-            [(&[], "", certificate), (&["route"], "", &with_route), (&["service", "route"], both, "")];
+        let with_routes = format!("{certificate}, 2 routes.serving.knative.dev");
+        let cases: [(&[&str], &str, &str); 5] = [
+            (&[], "", certificate),
+            (&["route"], "", &with_route),
+            (&["service", "route"], both, ""),
+            // Deleted with the Service of the installation, which is deleted afterwards.
+            (&["own-route"], "", ""),
+            (&["route", "own-route"], "", &with_routes),
+        ];
         for (users_have, objects, going) in cases {
             let answer = move |request: Request<Body>| {
                 let uri = request.uri();
@@ -330,13 +377,5 @@ mod tests {
             assert_eq!((counted.objects.to_string().as_str(), counted.going.to_string().as_str()), (objects, going));
             assert!(counted.unknown.is_empty(), "{:?}", counted.unknown);
         }
-    }
-
-    #[test]
-    fn first_kinds_are_named() {
-        let all = |count: u64| UsersObjects((0..count).map(|n| (format!("kind{n}.example.com"), n + 1)).collect());
-        assert!(all(0).is_empty());
-        assert_eq!(all(2).to_string(), "1 kind0.example.com, 2 kind1.example.com");
-        assert!(all(7).to_string().ends_with("5 kind4.example.com and 2 more kinds"));
     }
 }

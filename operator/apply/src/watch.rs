@@ -16,8 +16,8 @@ use serde::Deserialize;
 use knative_operator_objects::health::WatchedObject;
 use knative_operator_objects::{self, Id, Kind};
 
-/// Time after the end of a watch without any data: the API server should have ended it.
-const IDLE_MARGIN: Duration = Duration::from_secs(15);
+/// Time after which a watch ends that the API server should have ended.
+const END_MARGIN: Duration = Duration::from_secs(15);
 /// Maximum length of an event in bytes; etcd stores objects of at most 1.5 MiB.
 const MAX_EVENT: usize = 8 << 20;
 /// Maximum memory of what an event is parsed to, in bytes. The fields of an object's managers can
@@ -147,10 +147,11 @@ impl WatchTarget {
         };
         let mut initial = version.is_empty();
         let mut line = Vec::new();
-        let idle_timeout = duration + IDLE_MARGIN;
+        let limit = duration + END_MARGIN;
+        let until = tokio::time::Instant::now() + limit;
         loop {
-            let Ok(frame) = tokio::time::timeout(idle_timeout, body.frame()).await else {
-                return WatchEnd::Disconnected(format!("no data within {idle_timeout:?}"));
+            let Ok(frame) = tokio::time::timeout_at(until, body.frame()).await else {
+                return WatchEnd::Disconnected(format!("the API server did not end it within {limit:?}"));
             };
             let frame = match frame {
                 None => return WatchEnd::Completed,

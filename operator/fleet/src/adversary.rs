@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::absence::Gone;
 use super::backup::Restored;
 use super::gates::Gates;
-use super::member::HubFault;
+use super::member::{HubFault, Reported};
 use super::model::World;
 use super::outcome::Outcome;
 use super::timer::Timers;
@@ -32,6 +32,8 @@ pub enum Action {
     Break(usize, bool),
     /// The gates of a cluster pass, fail, or can't be measured.
     Gate(usize, Gates),
+    /// The operator reports nothing about a cluster any more, or does.
+    Silence(usize, bool),
     /// A resource is not Ready for a moment, such as when a node is drained.
     Blip(usize),
     /// Somebody changes a resource.
@@ -63,6 +65,20 @@ pub enum Action {
 }
 
 impl World {
+    /// The operator looks at what was written: from then on, times count.
+    pub fn look(&mut self) {
+        let mut has_looked = false;
+        let seen = self.members.iter_mut().enumerate().filter(|(index, _)| !self.silent.contains(index));
+        for applied in seen.flat_map(|(_, member)| &mut member.children).filter_map(|child| child.applied.as_mut()) {
+            if applied.reported == Reported::Earlier {
+                (applied.reported, has_looked) = (Reported::Current, true);
+            }
+        }
+        if has_looked {
+            self.observed();
+        }
+    }
+
     fn not_ready(&mut self, index: usize) {
         let children = self.members[index].children.iter_mut().filter_map(|child| child.applied.as_mut());
         children.for_each(|applied| applied.ready = Err(("NotReady".to_owned(), String::new())));
@@ -118,6 +134,8 @@ impl World {
                 self.not_ready(index % count);
             }
             Action::Break(index, false) => drop(self.broken.remove(&(index % count))),
+            Action::Silence(index, true) => drop(self.silent.insert(index % count)),
+            Action::Silence(index, false) => drop(self.silent.remove(&(index % count))),
             Action::Gate(index, gates) => {
                 self.gates.insert(index % count, gates.clone());
                 self.observe_truth();

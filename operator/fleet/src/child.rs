@@ -83,12 +83,15 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
     }
 }
 
+/// Reason of a resource whose state the operator has not reported since its last change.
+const NOT_OBSERVED: &str = "NotObserved";
+
 /// Since when `resource` is Ready in its current generation and version; or reason and message.
 fn ready(resource: &Knative) -> Result<Timestamp, (String, String)> {
-    let waiting = |message: &str| Err(("Reconciling".to_owned(), message.to_owned()));
-    let Some(status) = resource.status() else { return waiting("the resource has no status yet") };
+    let waiting = |reason: &str, message: &str| Err((reason.to_owned(), message.to_owned()));
+    let Some(status) = resource.status() else { return waiting(NOT_OBSERVED, "the resource has no status yet") };
     if status.observed_generation != resource.meta().generation {
-        return waiting("the status is not up to date yet");
+        return waiting(NOT_OBSERVED, "the operator has not reported its state since its last change");
     }
     let condition = status.conditions.iter().find(|condition| condition.type_ == READY);
     let Some(condition) = condition.filter(|condition| condition.status == "True") else {
@@ -100,7 +103,7 @@ fn ready(resource: &Knative) -> Result<Timestamp, (String, String)> {
     // A resource that an earlier version wrote may mean several versions: one is installed.
     let is_asked = |installed: Version| installed.satisfies(resource.common().version.as_deref());
     if !resource.installed_version().is_some_and(is_asked) && resource.common().manifests.is_empty() {
-        return waiting("the version is not installed yet");
+        return waiting("Reconciling", "the version is not installed yet");
     }
     Ok(condition.since().unwrap_or(Timestamp::UNIX_EPOCH))
 }
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!(of(status), Ok("2026-01-01T00:00:00Z".parse().unwrap()));
         assert_eq!(
             of(json!({"observedGeneration": 1, "version": "1.22.1", "conditions": condition})),
-            Err("Reconciling".into())
+            Err("NotObserved".into())
         );
         assert_eq!(
             of(json!({"observedGeneration": 2, "version": "1.21.3", "conditions": condition})),

@@ -12,7 +12,6 @@ use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use super::adversary::Action;
 use super::backup::Restored;
 use super::gates::Gates;
-use super::member::{Applied, Reported};
 use super::model::World;
 use super::truth::DEADLINE;
 
@@ -21,7 +20,7 @@ const STATES: usize = 2000;
 
 /// All that a decision can depend on, without times that make no difference any more.
 fn fingerprint(world: &World) -> String {
-    let capped = |time: SignedDuration| time.as_secs().min(3 * DEADLINE) / 10;
+    let capped = |time: SignedDuration| time.as_secs().min(7 * DEADLINE) / 10;
     let members = world.observed().into_iter().enumerate().map(|(index, member)| {
         let children: Vec<_> = member
             .children
@@ -35,12 +34,13 @@ fn fingerprint(world: &World) -> String {
             .collect();
         let elapsed = (capped(member.elapsed.total), capped(member.elapsed.in_phase));
         format!(
-            "{children:?} {} {} {:?} {:?} {elapsed:?} {} {:?}",
+            "{children:?} {} {} {:?} {:?} {elapsed:?} {} {} {:?}",
             member.stage,
             member.is_skipped,
             member.unavailable,
             member.hub_fault,
             world.broken.contains(&index),
+            world.silent.contains(&index),
             member.gates
         )
     });
@@ -75,13 +75,7 @@ fn check_waiting(world: &World) {
     let is_explained = decision.stages.iter().find(|stage| stage.state != StageState::Complete).is_none_or(|stage| {
         let is_waiting = matches!(stage.state, StageState::AwaitingApproval | StageState::Paused);
         let has_fault = world.members.iter().any(|member| member.hub_fault.is_some());
-        let is_unobserved = |applied: &Applied| applied.reported != Reported::Current;
-        let has_unobserved = world.members.iter().any(|member| member.applied().any(is_unobserved));
-        is_waiting
-            || stage.waits_for_clusters()
-            || has_fault
-            || has_unobserved
-            || world.failed.contains(world.update) && world.paused
+        is_waiting || stage.waits_for_clusters() || has_fault || world.failed.contains(world.update) && world.paused
     });
     assert!(is_explained, "the rollout waits and does not say what for: {decision:?}");
 }
@@ -141,6 +135,7 @@ fn actions(clusters: usize) -> Vec<Action> {
     }
     for is in [true, false] {
         actions.extend([Action::HubFault(0, is), Action::HubFault(1, is), Action::Skip(0, is)]);
+        actions.push(Action::Silence(0, is));
     }
     actions
 }

@@ -32,14 +32,16 @@ impl<C: Contents> Input<'_, C> {
         if is_superseded && member.unavailable.is_none() && member.is_ready() {
             return None;
         }
-        let left = self.stages.settings()[member.stage].deadline - member.elapsed.in_phase;
-        match member.phase(revision, self.contents) {
-            Phase::Unknown | Phase::Unobserved => Some(OtherInProgress { revision, wake: None }),
-            Phase::NotReady | Phase::Hidden if left.is_positive() => {
-                Some(OtherInProgress { revision, wake: Some(left) })
+        let stage = &self.stages.settings()[member.stage];
+        let wake = match member.phase(revision, self.contents) {
+            Phase::Unknown => return Some(OtherInProgress { revision, wake: None }),
+            Phase::Ready(_) => return None,
+            Phase::Unobserved => member.unobserved_wake(stage),
+            Phase::NotReady | Phase::Hidden => {
+                Some(stage.deadline - member.elapsed.in_phase).filter(SignedDuration::is_positive)
             }
-            Phase::NotReady | Phase::Hidden | Phase::Ready(_) => None,
-        }
+        };
+        wake.map(|wake| OtherInProgress { revision, wake: Some(wake) })
     }
 
     /// How long `member` must still be Ready, if it is.
@@ -115,13 +117,15 @@ impl<C: Contents> Input<'_, C> {
 
     /// What came of the update of `member` to `revision`, if that is known.
     fn other_outcome(&self, member: &Member, revision: &str) -> Option<Outcome> {
-        if matches!(member.phase(revision, self.contents), Phase::Ready(_)) {
+        let phase = member.phase(revision, self.contents);
+        if matches!(phase, Phase::Ready(_)) {
             // What its gates did not pass has not succeeded, but for the revision to return to.
             let needs_gates = !self.is_rolling_back() && self.current != Some(revision);
             let is_measured = !needs_gates || member.gates == Gates::Passed;
             return (self.soak_left(member).is_none() && is_measured).then_some(Outcome::Succeeded);
         }
-        if self.other_in_progress(member).is_some() || member.hub_fault.is_some() {
+        // Its place ended, and nobody knows what came of it.
+        if self.other_in_progress(member).is_some() || member.hub_fault.is_some() || phase == Phase::Unobserved {
             return None;
         }
         let (reason, _) = member.not_ready().unwrap_or_default();

@@ -353,9 +353,8 @@ impl Member {
         match &self.hub_fault {
             Some(fault) if fault.is_common => return Phase::Unknown,
             Some(_) => return Phase::Hidden,
-            None if self.unavailable.is_none()
-                && self.applied().any(|applied| applied.reported != Reported::Current) =>
-            {
+            // What is deleted may never be reported any more.
+            None if self.applied().any(|applied| applied.reported != Reported::Current && !applied.is_terminating) => {
                 return Phase::Unobserved;
             }
             None => {}

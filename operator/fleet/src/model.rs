@@ -293,12 +293,13 @@ impl World {
             self.truth[index].write((&self.members[index], is_ready), &write.change, stage, self.elapsed);
         }
         let observed = self.observed().into_iter().find(|member| member.cluster == write.cluster);
-        let stage = observed.map(|member| self.stages.settings()[member.stage].name.clone());
+        let stage = observed.map(|one| self.stages.settings()[one.stage].name.clone());
         let child = self.members[index].children.iter_mut().find(|child| child.component == write.component).unwrap();
         match &write.change {
             Change::Delete => {
                 let applied = child.applied.as_mut().unwrap();
                 (applied.is_terminating, applied.ready) = (true, Err(("Deleting".to_owned(), String::new())));
+                applied.reported = Reported::Earlier;
             }
             Change::Repair { .. } => child.applied.as_mut().unwrap().has_drifted = false,
             Change::Record(outcome) => child.applied.as_mut().unwrap().outcome = Some(outcome.clone()),
@@ -322,7 +323,7 @@ impl World {
                     ready: Err(("Installing".to_owned(), String::new())),
                     has_drifted: false,
                     is_terminating: false,
-                    reported: Reported::Current,
+                    reported: Reported::Earlier,
                     skipped: None,
                 });
             }
@@ -355,9 +356,9 @@ impl World {
 
     /// Resources become Ready, where nothing is broken. Their times are those of other clocks.
     pub fn tick(&mut self, seconds: i64) {
+        self.look();
         self.elapsed += SignedDuration::from_secs(seconds);
-        // Rounded up, or by another replica whose clock is ahead.
-        let recorded = self.now() + SignedDuration::from_secs(1);
+        let recorded = self.now() + SignedDuration::from_secs(1); // Rounded up, or of a clock that is ahead.
         for index in 0..self.members.len() {
             let member = &mut self.members[index];
             let is_silent = self.silent.contains(&index);

@@ -24,6 +24,9 @@ const TERMINATING: &str = "a resource of the cluster is being deleted";
 /// Times for which an update may take as long as its deadline and soak together, if the cluster is
 /// Ready in between.
 const MAX_ATTEMPTS: i32 = 2;
+/// Time for which nothing fails because the operator has not looked at its cluster since a write,
+/// at least: after a restart, it looks at thousands.
+const UNOBSERVED_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Progress of a cluster toward a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,10 +218,10 @@ impl Member {
         }
         let left = match phase {
             Phase::Unknown => return Progress::Updating(None),
-            // Then, the status says so.
-            Phase::Unobserved => {
-                return Progress::Updating(Some(deadline - self.elapsed.in_phase).filter(SignedDuration::is_positive));
-            }
+            Phase::Unobserved => match self.unobserved_wake(goal.stage) {
+                Some(wake) => return Progress::Updating(Some(wake)),
+                None => SignedDuration::ZERO,
+            },
             Phase::Ready(_) if self.elapsed.in_phase >= min_ready => {
                 return self.measured(was_ready, soak - self.elapsed.in_phase);
             }
@@ -247,6 +250,14 @@ impl Member {
             return Progress::Failed(reason, message);
         }
         Progress::Deferred(format!("it was not Ready before the update, and is not after it: {reason}: {message}"))
+    }
+
+    /// When to observe a cluster again at which the operator has not looked since a write: from its
+    /// deadline on, the status says so. `None` at the end: it may be the update that keeps the
+    /// operator from reporting.
+    pub fn unobserved_wake(&self, stage: &StageSettings) -> Option<SignedDuration> {
+        let limit = ((stage.deadline + stage.soak) * MAX_ATTEMPTS).max(UNOBSERVED_LIMIT);
+        [stage.deadline, limit].map(|at| at - self.elapsed.in_phase).into_iter().find(SignedDuration::is_positive)
     }
 
     /// Whether it is reachable, although nobody vouches for it, and had nothing of the fleet

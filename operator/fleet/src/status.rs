@@ -187,6 +187,12 @@ fn measured(member: &Member) -> Option<(u8, String, String)> {
     }
 }
 
+/// Order, reason and message of a cluster at which the operator has not looked since a write.
+fn unobserved(member: &Member) -> (u8, String, String) {
+    let (reason, message) = member.not_ready().unwrap_or_default();
+    (2, reason, message)
+}
+
 /// Order and message of a cluster of whose update the API server refuses to record what came, which
 /// is `progress` if it is the one of the spec, for the reason `why`.
 fn unstored(progress: &Progress, why: &str) -> (u8, String) {
@@ -243,10 +249,7 @@ fn attention<C: Contents>(
             Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.goal(member))) {
                 (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
                 (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
-                (None, None) if input.is_unobserved(member) => {
-                    let (reason, message) = member.not_ready().unwrap_or_default();
-                    (2, reason, message)
-                }
+                (None, None) if input.is_unobserved(member) => unobserved(member),
                 (None, None) => match measured(member).filter(|_| input.measures_gates(member, progress)) {
                     Some(measured) => measured,
                     None => continue,
@@ -256,6 +259,7 @@ fn attention<C: Contents>(
                 Some((reason, message)) => (5, reason, message),
                 None => continue,
             },
+            Progress::Pending if input.is_unobserved(member) => unobserved(member),
             Progress::Soaking(_) | Progress::Pending => continue,
         };
         let message = clip(&message, MAX_CLUSTER_MESSAGE);

@@ -43,6 +43,9 @@ struct Timer {
     observed: SignedDuration,
     /// Whether its gates are measured since the last observation.
     is_measured: bool,
+    /// How long it was not Ready before its state became unobserved: an edit in between, or a
+    /// repair, gives it no more time.
+    not_ready_for: SignedDuration,
 }
 
 /// The timers of a fleet.
@@ -66,6 +69,7 @@ impl Timers {
             phase_started: now,
             observed: now,
             is_measured: false,
+            not_ready_for: SignedDuration::ZERO,
         };
         let timer = self.0.entry(cluster.clone()).or_insert_with(new);
         let interval = now - timer.observed;
@@ -80,7 +84,18 @@ impl Timers {
             if matches!(timer.phase, Phase::Hidden | Phase::Unobserved) {
                 timer.started += now - timer.phase_started;
             }
-            (timer.phase, timer.phase_started) = (phase, now);
+            let former = match (&timer.phase, &phase) {
+                (Phase::NotReady, Phase::Unobserved) => {
+                    timer.not_ready_for = now - timer.phase_started;
+                    SignedDuration::ZERO
+                }
+                (Phase::Unobserved, Phase::NotReady) => std::mem::take(&mut timer.not_ready_for),
+                _ => {
+                    timer.not_ready_for = SignedDuration::ZERO;
+                    SignedDuration::ZERO
+                }
+            };
+            (timer.phase, timer.phase_started) = (phase, now - former);
         }
         Elapsed { total: now - timer.started, in_phase: now - timer.phase_started }
     }
@@ -131,9 +146,16 @@ mod tests {
             // The operator looks later.
             (1, Phase::Unobserved, 152, 52, 0),
             (1, Phase::Unobserved, 158, 58, 6),
-            (1, Phase::NotReady, 159, 52, 0),
+            (1, Phase::NotReady, 159, 52, 2),
+            (1, Phase::NotReady, 160, 53, 3),
+            // Edits in between give it no more time, unless it was Ready.
+            (1, Phase::Unobserved, 161, 54, 0),
+            (1, Phase::NotReady, 165, 54, 4),
+            (1, ready(-50), 166, 55, 0),
+            (1, Phase::Unobserved, 167, 56, 0),
+            (1, Phase::NotReady, 168, 56, 0),
             // No time passes.
-            (1, Phase::Unknown, 160, 0, 0),
+            (1, Phase::Unknown, 170, 0, 0),
             (1, Phase::Unknown, 900, 0, 0),
             (1, Phase::NotReady, 910, 0, 0),
             // A fault of its own is not the time of another phase.

@@ -81,6 +81,12 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         &[],
         "Fix what the message of the API server names, such as a policy that refuses the annotation `operator.knative.dev/fleet-outcome`. The operator tries again every 5 s.",
     ),
+    temporary(
+        ATTENTION,
+        "NotObserved",
+        &[],
+        "Wait: the operator has not looked at the cluster since the last change. If that takes long, find the cause in its log: `kubectl logs deployment/knative-operator --namespace knative-operator`",
+    ),
     permanent(
         ATTENTION,
         "ClusterLeft",

@@ -60,4 +60,5 @@ mod uninstall;
 mod unlabeled;
 mod unreachable;
 mod used_namespace;
+mod waited;
 mod warnings;

@@ -10,6 +10,7 @@ use kube::Client;
 
 use super::causes::Causes;
 use super::draining::Draining;
+use super::waited::Waited;
 use super::warnings::Warnings;
 use knative_operator_apply::anchor::InventoryStore;
 use knative_operator_apply::claim::Anchor;
@@ -137,8 +138,8 @@ pub struct ReconcilerState {
     pub allowed_generation: Option<i64>,
     /// How often the cluster was another one than before, and when last.
     pub moves: Option<(u32, Instant)>,
-    /// Since when a deletion waits for what goes with deleted objects of users.
-    pub going_since: Option<Instant>,
+    /// How long a deletion waits for what goes with deleted objects of users.
+    pub going: Waited,
     /// Objects left to delete, during a deletion.
     pub remaining: Option<Inventory>,
     /// The uid of the cluster that they are on.
@@ -187,10 +188,10 @@ impl ReconcilerState {
         self.throttle = Throttle::default();
     }
 
-    /// The cluster is away: the deletion begins again afterwards, and so does its wait. Meanwhile,
-    /// the controllers and the garbage collector of the cluster may have done nothing.
+    /// The cluster is away: the deletion begins again afterwards, and its wait goes on.
     pub fn interrupt_deletion(&mut self) {
-        (self.remaining, self.going_since) = (None, None);
+        self.remaining = None;
+        self.going.interrupt(Instant::now());
     }
 
     /// A deleted or recreated anchor owns nothing: everything is applied again with the current
@@ -237,13 +238,6 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-
-    #[test]
-    fn time_in_which_the_cluster_was_away_is_not_waited() {
-        let mut state = ReconcilerState { going_since: Some(Instant::now()), ..ReconcilerState::default() };
-        state.interrupt_deletion();
-        assert!(state.going_since.is_none() && state.remaining.is_none());
-    }
 
     #[tokio::test]
     async fn what_was_refused_before_says_nothing_about_another_connection() {

@@ -14,6 +14,7 @@ use super::installed::{self, Lookup};
 use super::owning_fleet::{self, Answer};
 use super::state::{Cluster, ReconcilerState};
 use super::unreachable::describe_installation;
+use super::waited::Waited;
 use super::{apply_events, draining, moved, namespace, orphan, resolve, unlabeled};
 use knative_operator_apply::anchor::{InventoryStore, Stored};
 use knative_operator_apply::claim::{Installed, Record};
@@ -63,7 +64,7 @@ pub async fn delete_installation(
     }
     // The rest of a deletion on another cluster.
     if state.remaining_on != cluster.uid {
-        (state.remaining, state.going_since, state.idle_checks) = (None, None, 0);
+        (state.remaining, state.going, state.idle_checks) = (None, Waited::default(), 0);
         state.remaining_on.clone_from(&cluster.uid);
     }
     let _permit = cx
@@ -228,8 +229,8 @@ async fn begin(
     // Without Knative's controllers, those with finalizers would stay, and keep the namespaces of
     // users.
     if !counted.going.is_empty() {
-        let since = *state.going_since.get_or_insert_with(Instant::now);
-        if let Some(interval) = next_check(since.elapsed(), orphan::waits(resource)) {
+        let waited = state.going.until(Instant::now());
+        if let Some(interval) = next_check(waited, orphan::waits(resource)) {
             let what = format!("what users deleted, and what Knative created for it: {} to be deleted", counted.going);
             return Ok(Some(Deleted::NotYet(what, interval)));
         }

@@ -2,11 +2,15 @@
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::TAKE_OVER;
+use knative_operator_shared::text::{clip, one_line};
 
 use super::moved;
 use super::owner::{Ownership, Unclaimed};
 use super::state::ReconcilerState;
 use knative_operator_apply::contents;
+
+/// Maximum length of an error in the status, in bytes.
+const MAX_ERROR: usize = 300;
 
 impl Ownership<'_> {
     /// Reports what others have put into the namespace on the spoke, which existed before; fails if
@@ -31,6 +35,12 @@ impl Ownership<'_> {
                     error = error.to_string(),
                     "cannot look into the namespace, which existed before"
                 );
+                // Who put something there may be who keeps it from being read.
+                let text = format!("unknown: {}", clip(&one_line(&error.to_string()), MAX_ERROR));
+                let note =
+                    format!("Namespace {namespace} on the cluster existed before, with objects of others: {text}");
+                self.cx.events.warning(self.resource, "NamespaceUsed", note);
+                state.namespace_contents = Some(text);
                 return Ok(());
             }
         };

@@ -24,10 +24,13 @@ pub const MAX_PROBE_LENGTH: u64 = 4 << 20;
 pub const MAX_DURATION: Duration = Duration::from_secs(60);
 /// Maximum length of the responses of an API server that arrive at the same time, in bytes: dozens
 /// of requests are in progress, and one that is not complete stays for [`MAX_DURATION`].
-const MAX_OF_SERVER: usize = 128 << 20;
+const MAX_OF_SERVER: usize = 64 << 20;
 /// The same of all API servers. Beyond it, each has [`SHARE`] nevertheless.
 const MAX_OF_ALL: usize = 256 << 20;
 const SHARE: usize = 8 << 20;
+/// Maximum length of the incomplete watch events of an API server, in bytes: they may stay for as
+/// long as a watch lasts.
+const MAX_OF_EVENTS: usize = 16 << 20;
 /// Maximum length of an error response in bytes.
 const MAX_ERROR_LENGTH: usize = 64 << 10;
 /// Minimum length of a token that is redacted, in bytes: a shorter one could be part of any word.
@@ -92,13 +95,15 @@ pub fn is_too_large(error: &kube::Error) -> bool {
 #[derive(Clone, Debug)]
 pub struct Arriving {
     own: Arc<AtomicUsize>,
+    /// Those of watches.
+    events: Arc<AtomicUsize>,
     all: Arc<AtomicUsize>,
 }
 
 impl Default for Arriving {
     fn default() -> Self {
         static ALL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
-        Self { own: Arc::default(), all: Arc::clone(&ALL) }
+        Self { own: Arc::default(), events: Arc::default(), all: Arc::clone(&ALL) }
     }
 }
 
@@ -106,34 +111,44 @@ impl Default for Arriving {
 pub struct Counted {
     of: Arriving,
     bytes: usize,
+    is_event: bool,
 }
 
 impl Counted {
     fn new(others: &Arriving) -> Self {
-        Self { of: others.clone(), bytes: 0 }
+        Self { of: others.clone(), bytes: 0, is_event: false }
+    }
+
+    fn of_watch(others: &Arriving) -> Self {
+        Self { is_event: true, ..Self::new(others) }
     }
 
     /// Adds `data` of a watch, as far as it is of an event that is not complete; returns the same
     /// as [`Self::add`].
     fn add_event(&mut self, data: &[u8]) -> bool {
         let Some(end) = data.iter().rposition(|byte| *byte == b'\n') else { return self.add(data.len()) };
-        *self = Self::new(&self.of);
+        *self = Self::of_watch(&self.of);
         self.add(data.len() - end - 1)
     }
 
     /// Adds `bytes`; returns whether the responses are not too long together.
     fn add(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
-        let own = self.of.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let all = self.of.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        own <= SHARE || own <= MAX_OF_SERVER && all <= MAX_OF_ALL
+        let add = |counter: &AtomicUsize| counter.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let (own, all) = (add(&self.of.own), add(&self.of.all));
+        let are_events_short = !self.is_event || add(&self.of.events) <= MAX_OF_EVENTS;
+        are_events_short && (own <= SHARE || own <= MAX_OF_SERVER && all <= MAX_OF_ALL)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.of.own.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.of.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        let subtract = |counter: &AtomicUsize| counter.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.is_event {
+            subtract(&self.of.events);
+        }
+        subtract(&self.of.own);
+        subtract(&self.of.all);
     }
 }
 
@@ -171,7 +186,7 @@ impl LimitedBody {
     /// `others` of the same server.
     pub fn new(from: Incoming, watch: bool, max_length: u64, others: &Arriving) -> Self {
         if watch {
-            Self::Watch { from, event: Counted::new(others) }
+            Self::Watch { from, event: Counted::of_watch(others) }
         } else {
             let (received, until) = (Received::new(max_length, others), Box::pin(tokio::time::sleep(MAX_DURATION)));
             Self::Response { from, received, until }
@@ -240,7 +255,7 @@ mod tests {
 
     /// That of the only server.
     fn alone() -> Arriving {
-        Arriving { own: Arc::default(), all: Arc::default() }
+        Arriving { all: Arc::default(), ..Arriving::default() }
     }
 
     fn receive(text: &str) -> Result<(), BodyError> {
@@ -285,7 +300,8 @@ mod tests {
     #[test]
     fn responses_that_arrive_at_the_same_time_have_limits_together() {
         let first = alone();
-        let [second, other] = [(); 2].map(|()| Arriving { own: Arc::default(), all: Arc::clone(&first.all) });
+        let [second, third, fourth, fifth, other] =
+            [(); 5].map(|()| Arriving { all: Arc::clone(&first.all), ..alone() });
         // Responses of 60 MiB that don't end, and how much of each is received.
         let receive = |of: &Arriving, number: usize| -> (Vec<Counted>, Vec<usize>) {
             let all = (0..number).map(|_| {
@@ -296,15 +312,15 @@ mod tests {
             all.unzip()
         };
         let (of_first, pieces) = receive(&first, 4);
-        assert_eq!(pieces, [60, 60, 8, 0]);
+        assert_eq!(pieces, [60, 4, 0, 0]);
         let refused = Received::new(MAX_LENGTH, &first).add(b"{}").unwrap_err();
         assert!(is_too_large(&kube::Error::Service(refused.into())));
-        let (of_second, pieces) = receive(&second, 3);
-        assert!(pieces[..2] == [60, 60] && pieces[2] < 8, "{pieces:?}");
+        let all_of = [&second, &third, &fourth, &fifth].map(|server| receive(server, 1));
+        assert_eq!(all_of.each_ref().map(|(_, pieces)| pieces[0]), [60, 60, 60, 9]);
         // Another server is not kept from short responses.
         let (of_other, pieces) = receive(&other, 1);
         assert_eq!(pieces, [8]);
-        drop((of_first, of_second, of_other));
+        drop((of_first, all_of, of_other));
         assert_eq!(receive(&other, 1).1, [60]);
         assert_eq!([first.own, first.all].map(|bytes| bytes.load(Ordering::Relaxed)), [0, 0]);
     }
@@ -312,7 +328,7 @@ mod tests {
     #[test]
     fn event_of_a_watch_counts_until_it_is_complete() {
         let server = alone();
-        let mut event = Counted::new(&server);
+        let mut event = Counted::of_watch(&server);
         for (data, expected) in [("{\"a\":", 5), ("1}\n{}\n{", 1), ("\n", 0), ("{", 1)] {
             assert!(event.add_event(data.as_bytes()));
             assert_eq!(server.own.load(Ordering::Relaxed), expected, "{data}");
@@ -321,6 +337,17 @@ mod tests {
         others.add(MAX_OF_SERVER);
         assert!(!event.add_event(b"}"));
         drop((event, others));
-        assert_eq!(server.own.load(Ordering::Relaxed), 0);
+        assert_eq!([&server.own, &server.events].map(|bytes| bytes.load(Ordering::Relaxed)), [0, 0]);
+    }
+
+    #[test]
+    fn incomplete_events_keep_no_responses_from_arriving() {
+        let server = alone();
+        let mut events: Vec<_> = (0..20).map(|_| Counted::of_watch(&server)).collect();
+        let received = |event: &mut Counted| (0..8).take_while(|_| event.add_event(&[b'a'; 1 << 20])).count();
+        assert_eq!(events.iter_mut().map(received).sum::<usize>(), 16);
+        assert!(Counted::new(&server).add(32 << 20));
+        drop(events);
+        assert_eq!([&server.own, &server.events].map(|bytes| bytes.load(Ordering::Relaxed)), [0, 0]);
     }
 }
