@@ -65,11 +65,10 @@ pub async fn deleted(spoke: &Cluster) -> Result<()> {
     spoke.kubectl(&["delete", "ksvc", "--all", "-n", "default", "--timeout=60s"], "").await.map(drop)
 }
 
-/// Ends the Pods in `namespace` on `spoke` as soon as they are being deleted. They would drain:
-/// activator and webhook for 45 s after their last request, but no Knative Service is left to get
-/// one.
+/// Waits for no Pod in `namespace` on `spoke` that is being deleted. They would drain: activator
+/// and webhook for 45 s after their last request, but no Knative Service is left to get one.
 pub async fn ended(spoke: &Cluster, namespace: &str) -> Result<()> {
-    let (pods, at_once) = (Api::<Pod>::namespaced(spoke.client(), namespace), DeleteParams::default().grace_period(1));
+    let (pods, at_once) = (Api::<Pod>::namespaced(spoke.client(), namespace), DeleteParams::default().grace_period(0));
     loop {
         let left = pods.list(&ListParams::default()).await?.items;
         if left.is_empty() {

@@ -176,7 +176,7 @@ async fn run(summary: &mut Summary) -> Result<()> {
             )
         };
         summary.step(what, all).await?;
-        println!("    no Knative Service is left: kubectl delete pods --all -n {NAMESPACE} --grace-period=1");
+        println!("    no Knative Service is left, so nothing drains: kubectl delete pods --all -n {NAMESPACE} --force");
     } else {
         summary.step("knative-operator fleet delete, which empties both spokes", steps::deleted(hub)).await?;
     }
