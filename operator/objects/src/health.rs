@@ -33,6 +33,8 @@ pub struct Wait {
     pub since: Option<String>,
     /// When Kubernetes gives up (RFC 3339), if it ever does.
     pub deadline: Option<String>,
+    /// Whether it is for a change, during which the former replicas of a Deployment are available.
+    pub is_rolling: bool,
 }
 
 impl From<&str> for Wait {
@@ -197,8 +199,9 @@ impl WatchedObject {
 
     fn unobserved(&self) -> Option<Health> {
         let newest = self.metadata.generation.unwrap_or_default();
+        let is_rolling = self.is("Available", "True").is_some();
         (self.number("observedGeneration") < newest)
-            .then(|| Health::Waiting("its newest generation is not observed yet".into()))
+            .then(|| Health::Waiting(Wait { is_rolling, ..Wait::from("its newest generation is not observed yet") }))
     }
 }
 
@@ -220,7 +223,7 @@ fn without_pod_name(message: &str) -> Cow<'_, str> {
 
 fn since(condition: &Value) -> Wait {
     let since = time(text(condition, "/lastTransitionTime"));
-    Wait { reason: describe(condition), since, deadline: None }
+    Wait { reason: describe(condition), since, ..Wait::default() }
 }
 
 /// `text`, if it is a time (RFC 3339).
@@ -261,7 +264,7 @@ fn deployment(object: &WatchedObject) -> Health {
             "{updated} of {wanted} replicas are updated, {} old ones remain",
             all.saturating_sub(updated).max(0)
         );
-        return Health::Waiting(Wait { reason, since: None, deadline });
+        return Health::Waiting(Wait { reason, since: None, deadline, is_rolling: true });
     }
     Health::Ready
 }

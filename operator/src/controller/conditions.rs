@@ -100,6 +100,12 @@ impl ReconcileResult {
         let is_waiting = !report.pending.is_empty() || !report.unavailable.is_empty();
         report.step.is_some() && report.observed && !has_failed && !is_waiting && !report.has_missing_objects
     }
+
+    /// Whether it only waits for Deployments whose former replicas are available.
+    pub fn is_rolling(&self) -> bool {
+        let Self::Installation(report) = self else { return false };
+        !report.unavailable.is_empty() && report.unavailable.iter().all(|(_, wait)| wait.is_rolling)
+    }
 }
 
 /// States of the stored conditions.

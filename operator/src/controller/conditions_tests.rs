@@ -71,6 +71,17 @@ fn pending_work_is_named() {
 }
 
 #[test]
+fn change_of_deployments_that_stay_available_is_no_fault() {
+    let rolling = Wait { is_rolling: true, ..Wait::from("changes") };
+    let result = |waits: Vec<Wait>| {
+        let unavailable = waits.into_iter().map(|wait| ("a".to_owned(), wait)).collect();
+        report_with(|report| report.unavailable = unavailable)
+    };
+    assert!(result(vec![rolling.clone(); 2]).is_rolling());
+    assert!(!result(vec![rolling, Wait::from("crashes")]).is_rolling() && !result(Vec::new()).is_rolling());
+}
+
+#[test]
 fn refused_object_fails_install_and_is_named() {
     let id = ObjectId::new("", "ConfigMap", "n", "c");
     let after = states(running(), &report_with(|f| f.refused = vec![(id, ApplyError::Other("forbidden".into()))]));

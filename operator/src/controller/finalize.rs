@@ -123,7 +123,7 @@ async fn publish_states(
     states: States,
     requeue: Requeue,
 ) -> Requeue {
-    let update = StatusUpdate { states, version: None, manifests: None };
+    let update = StatusUpdate { states, version: None, manifests: None, is_rolling: false };
     status::publish_update(cx, resource, state, &update, requeue).await
 }
 

@@ -249,9 +249,7 @@ mod tests {
     fn cause_of_pods_replaces_words_of_workload() {
         let (plan, observed) = (plan(), ObservedState::default());
         observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
-        let waits = |reason: &str| {
-            Health::Waiting(Wait { reason: reason.to_owned(), since: None, deadline: Some("later".to_owned()) })
-        };
+        let waits = |reason: &str| Health::Waiting(Wait { deadline: Some("later".to_owned()), ..Wait::from(reason) });
         for item in plan.items().iter().filter(|item| item.id.group == "apps") {
             record(&observed, item, waits("MinimumReplicasUnavailable"));
         }
@@ -352,9 +350,8 @@ mod tests {
         let (plan, observed) = (plan(), ObservedState::default());
         observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
         let definition = plan.phase(Phase::Definitions).next().unwrap();
-        let until = |deadline: &str| {
-            Health::Waiting(Wait { reason: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) })
-        };
+        let until =
+            |deadline: &str| Health::Waiting(Wait { deadline: Some(deadline.to_owned()), ..Wait::from("not yet") });
         record(&observed, definition, until("2026-01-01T12:00:01Z"));
         assert_eq!(
             report_of(&plan, &observed).pending,

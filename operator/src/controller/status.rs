@@ -33,6 +33,8 @@ pub struct StatusUpdate {
     pub version: Option<String>,
     /// Sources of its manifests, if they were determined.
     pub manifests: Option<Vec<String>>,
+    /// Whether it only waits for Deployments whose former replicas are available.
+    pub is_rolling: bool,
 }
 
 /// Minimum interval of writes that change only messages.
@@ -72,6 +74,7 @@ pub async fn publish_outcome(
     let update = StatusUpdate {
         version: release.as_ref().map(|r| r.version.to_string()),
         manifests: release.map(|r| r.manifests),
+        is_rolling: outcome.result.is_rolling(),
         states,
     };
     publish_update(cx, resource, state, &update, outcome.requeue).await
@@ -164,7 +167,7 @@ async fn publish(cx: &Context, resource: &Knative, state: &mut ReconcilerState, 
         Ok(meta) => {
             state.written_status = Some((version(&meta), new));
             (state.written_at, state.behind_since) = (Some(Instant::now()), None);
-            publish_transitions(&cx.events, resource, &conditions::stored(&old.conditions), &update.states);
+            publish_transitions(&cx.events, resource, &conditions::stored(&old.conditions), update);
             StatusWrite::Done
         }
         // The resource is gone.
@@ -239,14 +242,17 @@ async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus, keeps: 
 }
 
 /// Publishes an event for each changed condition.
-fn publish_transitions(events: &Events, resource: &Knative, before: &States, after: &States) {
+fn publish_transitions(events: &Events, resource: &Knative, before: &States, update: &StatusUpdate) {
+    let after = &update.states;
+    let transition =
+        |type_: &str, old: &State, new: &State| transition(events, resource, type_, (old, new), update.is_rolling);
     for ((type_, old), (_, new)) in before.each().into_iter().zip(after.each()) {
-        transition(events, resource, type_, old, new);
+        transition(type_, old, new);
     }
-    transition(events, resource, READY, &condition::ready(before), &condition::ready(after));
+    transition(READY, &condition::ready(before), &condition::ready(after));
 }
 
-fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new: &State) {
+fn transition(events: &Events, resource: &Knative, type_: &str, (old, new): (&State, &State), is_rolling: bool) {
     let name = format!("{} {}", resource.component(), resource.name());
     match (old, new) {
         (_, State::True) if old != new => match type_ {
@@ -262,11 +268,11 @@ fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new
             _ => {}
         },
         // Ready repeats another condition. Waiting for Deployments is a warning only if they were
-        // available before.
+        // available before, and are not while they change.
         (_, State::False { reason, message }) if old != new && type_ != READY => {
             let (was, same) =
                 (matches!(old, State::True), matches!(old, State::False { reason: r, .. } if r == reason));
-            if reason != "NotReady" || was {
+            if reason != "NotReady" || was && !is_rolling {
                 events.warning(resource, reason, message.clone());
             } else if !same {
                 events.normal(resource, "WaitingForDeployments", message.clone());

@@ -120,7 +120,7 @@ impl Counted {
     }
 
     fn of_watch(others: &Arriving) -> Self {
-        Self { is_event: true, ..Self::new(others) }
+        Self { of: others.clone(), bytes: 0, is_event: true }
     }
 
     /// Adds `data` of a watch, as far as it is of an event that is not complete; returns the same

@@ -53,7 +53,9 @@ impl Healthy {
             assert!(seen.statuses > 0, "no status was read during {what}");
             assert!(seen.faults.is_empty(), "conditions of {what}: {:?}", seen.faults);
         }
-        let warnings = warnings(hub).await?;
+        let mut warnings = warnings(hub).await?;
+        // It is so: before former Pods end, the requests of new ones are more than two processors.
+        warnings.retain(|warning| !(warning.starts_with("WorkloadNotReady: ") && warning.contains("Insufficient cpu")));
         assert!(warnings.is_empty(), "Warning events of {what}: {warnings:?}");
         Ok(())
     }

@@ -58,6 +58,20 @@ fn deployment_is_ready_when_newest_generation_is_available() {
 }
 
 #[test]
+fn deployment_rolls_while_its_former_replicas_are_available() {
+    for (object, expected) in [
+        (available("True", 2, 1, 1, 1), true),
+        (available("True", 2, 2, 2, 1), true),
+        (available("False", 2, 1, 1, 1), false),
+        (available("False", 2, 2, 2, 1), false),
+        (json!({"metadata": {"generation": 1}}), false),
+    ] {
+        let health = health("Deployment", object.clone());
+        assert!(matches!(health, Some(Health::Waiting(wait)) if wait.is_rolling == expected), "{object}");
+    }
+}
+
+#[test]
 fn job_completes_or_fails() {
     let job = |type_: &str| json!({"metadata": {}, "status": {"conditions": [{"type": type_, "status": "True", "reason": "BackoffLimitExceeded"}]}});
     assert_eq!(health("Job", job("Complete")), Some(Health::Ready));
