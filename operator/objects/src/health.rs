@@ -296,7 +296,7 @@ fn job(object: &WatchedObject) -> Health {
     );
     let started = object.status.get("startTime").and_then(Value::as_str);
     let deadline = started.zip(object.spec.active_deadline_seconds).and_then(|(start, limit)| after(start, limit));
-    Health::Waiting(Wait { reason, since: started.and_then(time), deadline })
+    Health::Waiting(Wait { reason, since: started.and_then(time), deadline, ..Wait::default() })
 }
 
 fn definition(object: &WatchedObject) -> Health {
@@ -311,7 +311,7 @@ fn definition(object: &WatchedObject) -> Health {
     }
     let created = object.metadata.creation_timestamp.as_ref().map(|t| t.0.to_string());
     let deadline = created.as_deref().and_then(|t| after(t, ESTABLISH_DEADLINE));
-    Health::Waiting(Wait { reason: NOT_ESTABLISHED.to_owned(), since: created, deadline })
+    Health::Waiting(Wait { since: created, deadline, ..Wait::from(NOT_ESTABLISHED) })
 }
 
 #[cfg(test)]

@@ -344,7 +344,8 @@ mod tests {
     fn incomplete_events_keep_no_responses_from_arriving() {
         let server = alone();
         let mut events: Vec<_> = (0..20).map(|_| Counted::of_watch(&server)).collect();
-        let received = |event: &mut Counted| (0..8).take_while(|_| event.add_event(&[b'a'; 1 << 20])).count();
+        let part = vec![b'a'; 1 << 20];
+        let received = |event: &mut Counted| (0..8).take_while(|_| event.add_event(&part)).count();
         assert_eq!(events.iter_mut().map(received).sum::<usize>(), 16);
         assert!(Counted::new(&server).add(32 << 20));
         drop(events);
