@@ -122,26 +122,41 @@ fn described(kind: &str, meta: &ObjectMeta) -> String {
 /// The admission webhooks that select `namespace` by its name.
 async fn webhooks(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
     let parameters = ListParams::default().limit(PAGE);
-    let is_other = |meta: &ObjectMeta, mut selectors: impl Iterator<Item = Option<LabelSelector>>| {
-        owned_fields(meta).is_none() && selectors.any(|selector| selector.is_some_and(|one| names(&one, namespace)))
-    };
     let mut found = Vec::new();
     // One after another: each may be large.
     let kind = "ValidatingWebhookConfiguration";
     let listed = Api::<ValidatingWebhookConfiguration>::all(client.clone()).list(&parameters).await;
     for one in listed.map_err(failed(kind))?.items.into_iter().take(PAGE as usize) {
-        if is_other(&one.metadata, one.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector)) {
+        if is_of_others(
+            &one.metadata,
+            one.webhooks.iter().flatten().map(|webhook| &webhook.namespace_selector),
+            namespace,
+        ) {
             found.push(described(kind, &one.metadata));
         }
     }
     let kind = "MutatingWebhookConfiguration";
     let listed = Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters).await;
     for one in listed.map_err(failed(kind))?.items.into_iter().take(PAGE as usize) {
-        if is_other(&one.metadata, one.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector)) {
+        if is_of_others(
+            &one.metadata,
+            one.webhooks.iter().flatten().map(|webhook| &webhook.namespace_selector),
+            namespace,
+        ) {
             found.push(described(kind, &one.metadata));
         }
     }
     Ok(found)
+}
+
+/// Whether somebody else configured webhooks, of which one of the `selectors` selects `namespace` by
+/// its name.
+fn is_of_others<'a>(
+    meta: &ObjectMeta,
+    mut selectors: impl Iterator<Item = &'a Option<LabelSelector>>,
+    namespace: &str,
+) -> bool {
+    owned_fields(meta).is_none() && selectors.any(|selector| selector.as_ref().is_some_and(|one| names(one, namespace)))
 }
 
 /// Whether `selector` selects `namespace` by its name.
