@@ -26,6 +26,10 @@
   // The name of the book is on each page; its own heading is the first one of the text.
   document.querySelector('.menu-title').setAttribute('role', 'presentation');
 
+  const search = document.getElementById('mdbook-searchbar');
+  search.setAttribute('aria-label', 'Search the documents');
+  document.getElementById('mdbook-search-wrapper').setAttribute('role', 'search');
+
   for (const block of document.querySelectorAll('pre > code, .table-wrapper')) {
     if (block.scrollWidth > block.clientWidth) block.tabIndex = 0;
   }

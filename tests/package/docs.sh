@@ -49,8 +49,9 @@ for version in $versions; do
 done
 for version in $versions; do
   book=$work/$version
-  # Links to sources, which the site doesn't have.
-  find "$book" -name '*.md' -exec sed -Ei "s#\]\(/([^)]+)\)#]($repository/blob/$version/\1)#g" {} +
+  # Links to sources, which the site doesn't have; and mdBook writes index.html for README.md.
+  find "$book" -name '*.md' ! -name SUMMARY.md -exec sed -Ei "s#\]\(/([^)]+)\)#]($repository/blob/$version/\1)#g
+    s#\]\((([^):]*/)?)README\.md#](\1index.md#g" {} +
   # docs/SUMMARY.md has paths that are relative to docs. The decisions are appended.
   {
     sed -E 's|\]\(\.\./|](/|; s|\]\(([a-z])|](docs/\1|; s|\]\(/|](|' "$book/docs/SUMMARY.md"

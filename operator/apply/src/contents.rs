@@ -149,7 +149,7 @@ async fn webhooks(client: &Client, namespace: &str) -> Result<Vec<String>, Apply
     Ok(found)
 }
 
-/// Whether somebody else configured webhooks, of which one of the `selectors` selects `namespace` by
+/// Whether somebody else configured webhooks with `selectors`, of which one selects `namespace` by
 /// its name.
 fn is_of_others<'a>(
     meta: &ObjectMeta,
