@@ -41,6 +41,9 @@ pub struct Counted {
     /// finalizers. Internal ones without finalizers go in any case, or are not of objects of users:
     /// the `ClusterDomainClaims` of administrators, and the wildcard `Certificates` of namespaces.
     pub going: UsersObjects,
+    /// Whether what goes stays as long as the installation: Knative created it for objects of that,
+    /// such as for a Broker of an additional manifest.
+    pub are_of_installed: bool,
     /// Kinds that can't be listed, as `plural.group`, or groups that can't be looked at: the
     /// account of the operator may have few permissions.
     pub unknown: BTreeSet<String>,
@@ -76,13 +79,11 @@ async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) ->
     if !found.is_empty() && (!unknown.is_empty() || has_root(client, &found, plurals, inventory).await) {
         return Ok(Counted { objects: numbers(found), unknown, ..Counted::default() });
     }
-    if !found.is_empty() && are_of_installed(client, &found, plurals, inventory).await {
-        return Ok(Counted { unknown, ..Counted::default() });
-    }
+    let are_of_installed = !found.is_empty() && are_of_installed(client, &found, plurals, inventory).await;
     for group in &internal {
         found.extend(count_group(client, group, plurals, inventory, &mut unknown).await?);
     }
-    Ok(Counted { going: numbers(found), unknown, ..Counted::default() })
+    Ok(Counted { going: numbers(found), are_of_installed, unknown, ..Counted::default() })
 }
 
 /// Kinds with objects, and the number of these.
@@ -106,8 +107,7 @@ async fn has_root(client: &Client, found: &[(ApiResource, u64)], plurals: &Plura
     false
 }
 
-/// Whether Knative created all objects of the kinds `found` for those of the installation, such as
-/// for a Broker of an additional manifest: they go when that is deleted.
+/// Whether Knative created all objects of the kinds `found` for those of the installation.
 async fn are_of_installed(
     client: &Client,
     found: &[(ApiResource, u64)],
@@ -358,15 +358,15 @@ mod tests {
         let with_route = format!("{certificate}, 1 routes.serving.knative.dev");
         let both = "1 routes.serving.knative.dev, 1 services.serving.knative.dev";
         let with_routes = format!("{certificate}, 2 routes.serving.knative.dev");
-        let cases: [(&[&str], &str, &str); 5] = [
-            (&[], "", certificate),
-            (&["route"], "", &with_route),
-            (&["service", "route"], both, ""),
-            // Deleted with the Service of the installation, which is deleted afterwards.
-            (&["own-route"], "", ""),
-            (&["route", "own-route"], "", &with_routes),
+        let cases: [(&[&str], &str, &str, bool); 5] = [
+            (&[], "", certificate, false),
+            (&["route"], "", &with_route, false),
+            (&["service", "route"], both, "", false),
+            // Of the Service of the installation, which is deleted afterwards.
+            (&["own-route"], "", &with_route, true),
+            (&["route", "own-route"], "", &with_routes, false),
         ];
-        for (users_have, objects, going) in cases {
+        for (users_have, objects, going, are_of_installed) in cases {
             let answer = move |request: Request<Body>| {
                 let uri = request.uri();
                 let text = respond(uri.path(), uri.query().unwrap_or_default(), users_have).to_string();
@@ -375,7 +375,7 @@ mod tests {
             };
             let counted = count(&Client::new(tower::service_fn(answer), "n"), &inventory).await.unwrap();
             assert_eq!((counted.objects.to_string().as_str(), counted.going.to_string().as_str()), (objects, going));
-            assert!(counted.unknown.is_empty(), "{:?}", counted.unknown);
+            assert_eq!((counted.are_of_installed, counted.unknown), (are_of_installed, BTreeSet::new()));
         }
     }
 }

@@ -150,8 +150,10 @@ impl WatchTarget {
         let limit = duration + END_MARGIN;
         let until = tokio::time::Instant::now() + limit;
         loop {
-            let Ok(frame) = tokio::time::timeout_at(until, body.frame()).await else {
-                return WatchEnd::Disconnected(format!("the API server did not end it within {limit:?}"));
+            let frame = match tokio::time::timeout_at(until, body.frame()).await {
+                // Also if there is always another frame.
+                Ok(frame) if tokio::time::Instant::now() < until => frame,
+                _ => return WatchEnd::Disconnected(format!("the API server did not end it within {limit:?}")),
             };
             let frame = match frame {
                 None => return WatchEnd::Completed,

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::absence::Gone;
 use super::backup::Restored;
 use super::gates::Gates;
-use super::member::{HubFault, Reported};
+use super::member::{Applied, HubFault, Reported};
 use super::model::World;
 use super::outcome::Outcome;
 use super::timer::Timers;
@@ -62,6 +62,13 @@ pub enum Action {
     Backup,
     /// The hub is restored from the last backup.
     Restore(Restored),
+}
+
+impl Applied {
+    /// Somebody changes it, or the fleet repairs that.
+    pub fn drift(&mut self, has_drifted: bool) {
+        (self.has_drifted, self.reported) = (has_drifted, Reported::Earlier);
+    }
 }
 
 impl World {
@@ -143,7 +150,7 @@ impl World {
             Action::Blip(index) => self.not_ready(index % count),
             Action::Drift(index) => {
                 let children = self.members[index % count].children.iter_mut();
-                children.filter_map(|c| c.applied.as_mut()).for_each(|a| a.has_drifted = true);
+                children.filter_map(|c| c.applied.as_mut()).for_each(|applied| applied.drift(true));
             }
             Action::Relabel(index) => {
                 let name = (index % count).to_string();

@@ -90,7 +90,7 @@ impl World {
         for (index, member) in self.members.iter_mut().enumerate() {
             for applied in member.children.iter_mut().filter_map(|child| child.applied.as_mut()) {
                 (applied.is_terminating, applied.reported, applied.installed) = (false, Reported::Nothing, None);
-                applied.ready = Err(("Reconciling".to_owned(), String::new()));
+                applied.ready = Err(("NotObserved".to_owned(), String::new()));
                 self.unreported.insert(index);
             }
         }
@@ -226,7 +226,7 @@ mod tests {
             world.act(&action);
         }
         world.settle();
-        assert!(matches!(&world.decide().progress[0], Progress::Waiting(reason, ..) if reason == "Reconciling"));
+        assert!(matches!(&world.decide().progress[0], Progress::Waiting(reason, ..) if reason == "NotObserved"));
         assert_eq!(versions(&world), [Some("1.20.3"); 2]);
         // Then it fails if it breaks, and no minor version is skipped.
         pass(&mut world, 1);
@@ -246,7 +246,7 @@ mod tests {
         (0..4).for_each(|_| pass(&mut world, 1));
         let state = |world: &World| (world.decide().progress[1].clone(), is_of(world, 2, "d"));
         let (waiting, is_begun) = state(&world);
-        assert!(matches!(&waiting, Progress::Waiting(reason, ..) if reason == "Reconciling"), "{waiting:?}");
+        assert!(matches!(&waiting, Progress::Waiting(reason, ..) if reason == "NotObserved"), "{waiting:?}");
         assert!(!is_begun, "the stage waits");
         let status = KnativeFleetStatus { update_revision: Some("d".to_owned()), ..KnativeFleetStatus::default() };
         let stage = world.stages_after(&status)[0].clone();

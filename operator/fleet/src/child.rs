@@ -14,6 +14,7 @@ use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
 use super::member::{Applied, HubFault, Reported};
+use super::progress::NOT_OBSERVED;
 use super::template::ChildRecord;
 use super::versions;
 
@@ -82,9 +83,6 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
         version,
     }
 }
-
-/// Reason of a resource whose state the operator has not reported since its last change.
-const NOT_OBSERVED: &str = "NotObserved";
 
 /// Since when `resource` is Ready in its current generation and version; or reason and message.
 fn ready(resource: &Knative) -> Result<Timestamp, (String, String)> {

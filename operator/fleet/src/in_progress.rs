@@ -36,7 +36,7 @@ impl<C: Contents> Input<'_, C> {
         let wake = match member.phase(revision, self.contents) {
             Phase::Unknown => return Some(OtherInProgress { revision, wake: None }),
             Phase::Ready(_) => return None,
-            Phase::Unobserved => member.unobserved_wake(stage),
+            Phase::Unobserved => member.unobserved_wake(stage.deadline, SignedDuration::ZERO),
             Phase::NotReady | Phase::Hidden => {
                 Some(stage.deadline - member.elapsed.in_phase).filter(SignedDuration::is_positive)
             }

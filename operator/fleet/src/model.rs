@@ -301,7 +301,7 @@ impl World {
                 (applied.is_terminating, applied.ready) = (true, Err(("Deleting".to_owned(), String::new())));
                 applied.reported = Reported::Earlier;
             }
-            Change::Repair { .. } => child.applied.as_mut().unwrap().has_drifted = false,
+            Change::Repair { .. } => child.applied.as_mut().unwrap().drift(false),
             Change::Record(outcome) => child.applied.as_mut().unwrap().outcome = Some(outcome.clone()),
             Change::Apply { revision, previous, version, outcome } => {
                 let installed = child.applied.as_ref().and_then(|applied| applied.installed.clone());

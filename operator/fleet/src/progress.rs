@@ -17,6 +17,10 @@ pub const HUB_FAULT: &str = "HubFault";
 pub const SKIPPED: &str = "Skipped";
 /// Reason of a cluster of whose update the API server refuses to record what came.
 pub const NOT_STORED: &str = "OutcomeNotStored";
+/// Reason of a cluster at which the operator has not looked since the last change.
+pub const NOT_OBSERVED: &str = "NotObserved";
+/// Reason of a cluster that failed because the operator has not looked at it for too long.
+pub const NEVER_OBSERVED: &str = "NeverObserved";
 /// Reason of a cluster with a refused write.
 const REFUSED: &str = "Refused";
 /// Why a cluster waits whose resources are deleted.
@@ -218,7 +222,7 @@ impl Member {
         }
         let left = match phase {
             Phase::Unknown => return Progress::Updating(None),
-            Phase::Unobserved => match self.unobserved_wake(goal.stage) {
+            Phase::Unobserved => match self.unobserved_wake(deadline, soak) {
                 Some(wake) => return Progress::Updating(Some(wake)),
                 None => SignedDuration::ZERO,
             },
@@ -245,7 +249,10 @@ impl Member {
         }
         let late =
             || ("ProgressDeadlineExceeded".to_owned(), "the resources are not written or deleted yet".to_owned());
-        let (reason, message) = self.not_ready().unwrap_or_else(late);
+        let (mut reason, message) = self.not_ready().unwrap_or_else(late);
+        if reason == NOT_OBSERVED {
+            NEVER_OBSERVED.clone_into(&mut reason);
+        }
         if was_ready {
             return Progress::Failed(reason, message);
         }
@@ -253,11 +260,11 @@ impl Member {
     }
 
     /// When to observe a cluster again at which the operator has not looked since a write: from its
-    /// deadline on, the status says so. `None` at the end: it may be the update that keeps the
-    /// operator from reporting.
-    pub fn unobserved_wake(&self, stage: &StageSettings) -> Option<SignedDuration> {
-        let limit = ((stage.deadline + stage.soak) * MAX_ATTEMPTS).max(UNOBSERVED_LIMIT);
-        [stage.deadline, limit].map(|at| at - self.elapsed.in_phase).into_iter().find(SignedDuration::is_positive)
+    /// `deadline` on, the status says so. `None` at the end, which is later with a `soak`: it may be
+    /// the update that keeps the operator from reporting.
+    pub fn unobserved_wake(&self, deadline: SignedDuration, soak: SignedDuration) -> Option<SignedDuration> {
+        let limit = ((deadline + soak) * MAX_ATTEMPTS).max(UNOBSERVED_LIMIT);
+        [deadline, limit].map(|at| at - self.elapsed.in_phase).into_iter().find(SignedDuration::is_positive)
     }
 
     /// Whether it is reachable, although nobody vouches for it, and had nothing of the fleet

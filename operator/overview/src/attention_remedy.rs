@@ -89,6 +89,12 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
     ),
     permanent(
         ATTENTION,
+        "NeverObserved",
+        &[],
+        "Find out in the operator's log why it did not report the state of the resource, such as a policy that refuses its status: `kubectl logs deployment/knative-operator --namespace knative-operator`. Then observe the cluster again: `knative-operator fleet retry {name} -n {namespace}`",
+    ),
+    permanent(
+        ATTENTION,
         "ClusterLeft",
         &[],
         "Select the cluster again, so that its stage goes on: `kubectl edit knativefleets {name} -n {namespace}`; or go on without it, as the message says",

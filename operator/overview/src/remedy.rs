@@ -252,7 +252,7 @@ pub fn advice_for_attention(reason: &str, names: &Names<'_>) -> Option<Advice> {
 mod tests {
     use knative_operator_fleet::absence::Gone;
     use knative_operator_fleet::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN};
-    use knative_operator_fleet::progress::{HUB_FAULT, NOT_STORED, Progress, SKIPPED};
+    use knative_operator_fleet::progress::{HUB_FAULT, NEVER_OBSERVED, NOT_OBSERVED, NOT_STORED, Progress, SKIPPED};
     use knative_operator_fleet::unknown::CONTENT_UNKNOWN;
     use knative_operator_shared::reason::Reason;
 
@@ -316,13 +316,13 @@ mod tests {
     /// compiler asks for those of a new variant.
     fn reasons(progress: &Progress) -> Vec<&'static str> {
         match progress {
-            Progress::Pending => Vec::new(),
+            Progress::Pending => vec![NOT_OBSERVED],
             Progress::Updated => vec![NOT_STORED],
-            Progress::Updating(_) => vec![HUB_FAULT, GATE_UNKNOWN, GATE_PENDING],
+            Progress::Updating(_) => vec![HUB_FAULT, GATE_UNKNOWN, GATE_PENDING, NOT_OBSERVED],
             Progress::Soaking(_) => Vec::new(),
             Progress::Deferred(_) => vec!["Deferred"],
             Progress::Skipped => vec![SKIPPED],
-            Progress::Failed(..) => vec!["Refused", "Unreachable", GATE_FAILED],
+            Progress::Failed(..) => vec!["Refused", "Unreachable", GATE_FAILED, NEVER_OBSERVED],
             Progress::Conflict(_) => vec!["Conflict"],
             Progress::Waiting(..) => {
                 let gone = |gone: Gone| match gone {

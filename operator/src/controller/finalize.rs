@@ -108,7 +108,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
         }
         Err(DeletionError::Failed(why)) => {
             state.suspect = true;
-            state.remaining = None;
+            state.interrupt_deletion();
             let mut states = conditions::stored(&state.status(resource).conditions);
             states.installed = State::not_met("Error", format!("Uninstall failed with message: {why}"));
             publish_states(cx, resource, state, states, Requeue::Retry).await

@@ -138,6 +138,8 @@ pub struct ReconcilerState {
     pub allowed_generation: Option<i64>,
     /// How often the cluster was another one than before, and when last.
     pub moves: Option<(u32, Instant)>,
+    /// Whether the status says that Deployments change, whose former replicas are available.
+    pub is_rolling: bool,
     /// How long a deletion waits for what goes with deleted objects of users.
     pub going: Waited,
     /// Objects left to delete, during a deletion.
@@ -191,7 +193,7 @@ impl ReconcilerState {
     /// The cluster is away: the deletion begins again afterwards, and its wait goes on.
     pub fn interrupt_deletion(&mut self) {
         self.remaining = None;
-        self.going.interrupt(Instant::now());
+        self.going.interrupt();
     }
 
     /// A deleted or recreated anchor owns nothing: everything is applied again with the current

@@ -167,7 +167,8 @@ async fn publish(cx: &Context, resource: &Knative, state: &mut ReconcilerState, 
         Ok(meta) => {
             state.written_status = Some((version(&meta), new));
             (state.written_at, state.behind_since) = (Some(Instant::now()), None);
-            publish_transitions(&cx.events, resource, &conditions::stored(&old.conditions), update);
+            let was_rolling = std::mem::replace(&mut state.is_rolling, update.is_rolling);
+            publish_transitions(&cx.events, resource, &conditions::stored(&old.conditions), (update, was_rolling));
             StatusWrite::Done
         }
         // The resource is gone.
@@ -242,17 +243,22 @@ async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus, keeps: 
 }
 
 /// Publishes an event for each changed condition.
-fn publish_transitions(events: &Events, resource: &Knative, before: &States, update: &StatusUpdate) {
+fn publish_transitions(
+    events: &Events,
+    resource: &Knative,
+    before: &States,
+    (update, was_rolling): (&StatusUpdate, bool),
+) {
     let after = &update.states;
-    let transition =
-        |type_: &str, old: &State, new: &State| transition(events, resource, type_, (old, new), update.is_rolling);
+    let rolling = (was_rolling, update.is_rolling);
+    let transition = |type_: &str, old: &State, new: &State| transition(events, resource, type_, (old, new), rolling);
     for ((type_, old), (_, new)) in before.each().into_iter().zip(after.each()) {
         transition(type_, old, new);
     }
     transition(READY, &condition::ready(before), &condition::ready(after));
 }
 
-fn transition(events: &Events, resource: &Knative, type_: &str, (old, new): (&State, &State), is_rolling: bool) {
+fn transition(events: &Events, resource: &Knative, type_: &str, (old, new): (&State, &State), rolling: (bool, bool)) {
     let name = format!("{} {}", resource.component(), resource.name());
     match (old, new) {
         (_, State::True) if old != new => match type_ {
@@ -268,11 +274,12 @@ fn transition(events: &Events, resource: &Knative, type_: &str, (old, new): (&St
             _ => {}
         },
         // Ready repeats another condition. Waiting for Deployments is a warning only if they were
-        // available before, and are not while they change.
+        // available before, or in a change, and are not.
         (_, State::False { reason, message }) if old != new && type_ != READY => {
             let (was, same) =
                 (matches!(old, State::True), matches!(old, State::False { reason: r, .. } if r == reason));
-            if reason != "NotReady" || was && !is_rolling {
+            let (was_rolling, is_rolling) = rolling;
+            if reason != "NotReady" || (was || was_rolling) && !is_rolling {
                 events.warning(resource, reason, message.clone());
             } else if !same {
                 events.normal(resource, "WaitingForDeployments", message.clone());

@@ -229,8 +229,8 @@ async fn begin(
     // Without Knative's controllers, those with finalizers would stay, and keep the namespaces of
     // users.
     if !counted.going.is_empty() {
-        let waited = state.going.until(Instant::now());
-        if let Some(interval) = next_check(waited, orphan::waits(resource)) {
+        let waited = state.going.look(Instant::now());
+        if let Some(interval) = next_check(waited, orphan::waits(resource) && !counted.are_of_installed) {
             let what = format!("what users deleted, and what Knative created for it: {} to be deleted", counted.going);
             return Ok(Some(Deleted::NotYet(what, interval)));
         }

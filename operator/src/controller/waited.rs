@@ -6,20 +6,23 @@ use std::time::{Duration, Instant};
 /// A wait with interruptions.
 #[derive(Debug, Default)]
 pub struct Waited {
-    since: Option<Instant>,
+    /// The first and the last look since the last interruption.
+    looks: Option<(Instant, Instant)>,
     before: Duration,
 }
 
 impl Waited {
-    /// Begins the wait, or continues it; returns how long it has taken until `now`.
-    pub fn until(&mut self, now: Instant) -> Duration {
-        self.before + now.saturating_duration_since(*self.since.get_or_insert(now))
+    /// Looks at `now`; returns the time of all looks in a row together.
+    pub fn look(&mut self, now: Instant) -> Duration {
+        let (first, last) = self.looks.get_or_insert((now, now));
+        *last = now;
+        self.before + now.saturating_duration_since(*first)
     }
 
-    /// Interrupts the wait at `now`.
-    pub fn interrupt(&mut self, now: Instant) {
-        if let Some(since) = self.since.take() {
-            self.before += now.saturating_duration_since(since);
+    /// Interrupts the wait: nobody knows what was after the last look.
+    pub fn interrupt(&mut self) {
+        if let Some((first, last)) = self.looks.take() {
+            self.before += last.saturating_duration_since(first);
         }
     }
 }
@@ -33,10 +36,10 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut waited = Waited::default();
-        assert_eq!((waited.until(at(0)), waited.until(at(20))), (Duration::ZERO, Duration::from_secs(20)));
-        waited.interrupt(at(25));
-        waited.interrupt(at(90));
-        assert_eq!(waited.until(at(100)), Duration::from_secs(25));
-        assert_eq!(waited.until(at(110)), Duration::from_secs(35));
+        assert_eq!((waited.look(at(0)), waited.look(at(20))), (Duration::ZERO, Duration::from_secs(20)));
+        waited.interrupt();
+        waited.interrupt();
+        assert_eq!(waited.look(at(100)), Duration::from_secs(20));
+        assert_eq!(waited.look(at(110)), Duration::from_secs(30));
     }
 }
