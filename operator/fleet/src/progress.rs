@@ -260,8 +260,8 @@ impl Member {
     }
 
     /// When to observe a cluster again at which the operator has not looked since a write: from its
-    /// `deadline` on, the status says so. `None` at the end, which is later with a `soak`: it may be
-    /// the update that keeps the operator from reporting.
+    /// `deadline` on, the status says so. `None` at the end, which is later with a `soak`: the
+    /// update may keep the operator from reporting.
     pub fn unobserved_wake(&self, deadline: SignedDuration, soak: SignedDuration) -> Option<SignedDuration> {
         let limit = ((deadline + soak) * MAX_ATTEMPTS).max(UNOBSERVED_LIMIT);
         [deadline, limit].map(|at| at - self.elapsed.in_phase).into_iter().find(SignedDuration::is_positive)
