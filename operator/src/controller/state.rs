@@ -138,8 +138,6 @@ pub struct ReconcilerState {
     pub allowed_generation: Option<i64>,
     /// How often the cluster was another one than before, and when last.
     pub moves: Option<(u32, Instant)>,
-    /// Whether the status says that Deployments change, whose former replicas are available.
-    pub is_rolling: bool,
     /// How long a deletion waits for what goes with deleted objects of users.
     pub going: Waited,
     /// Objects left to delete, during a deletion.

@@ -167,7 +167,7 @@ async fn publish(cx: &Context, resource: &Knative, state: &mut ReconcilerState, 
         Ok(meta) => {
             state.written_status = Some((version(&meta), new));
             (state.written_at, state.behind_since) = (Some(Instant::now()), None);
-            let was_rolling = std::mem::replace(&mut state.is_rolling, update.is_rolling);
+            let was_rolling = std::mem::replace(&mut state.warnings.is_rolling, update.is_rolling);
             publish_transitions(&cx.events, resource, &conditions::stored(&old.conditions), (update, was_rolling));
             StatusWrite::Done
         }

@@ -10,6 +10,9 @@ const REPEAT: Duration = Duration::from_secs(3600);
 /// The warnings about a resource.
 #[derive(Debug, Default)]
 pub struct Warnings {
+    /// Whether the status says that Deployments change, whose former replicas are available, which
+    /// is no warning.
+    pub is_rolling: bool,
     /// What they were last about: generation and version, or why it can't be read.
     pub subject: Option<String>,
     published: HashMap<String, Instant>,
