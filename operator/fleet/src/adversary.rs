@@ -67,7 +67,11 @@ pub enum Action {
 impl Applied {
     /// Somebody changes it, or the fleet repairs that.
     pub fn drift(&mut self, has_drifted: bool) {
-        (self.has_drifted, self.reported) = (has_drifted, Reported::Earlier);
+        self.has_drifted = has_drifted;
+        // One without a status has none afterwards, either.
+        if self.reported == Reported::Current {
+            self.reported = Reported::Earlier;
+        }
     }
 }
 

@@ -91,7 +91,7 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         ATTENTION,
         "NeverObserved",
         &[],
-        "Find out in the operator's log why it did not report the state of the resource, such as a policy that refuses its status: `kubectl logs deployment/knative-operator --namespace knative-operator`. Then observe the cluster again: `knative-operator fleet retry {name} -n {namespace}`",
+        "Find out in the operator's log why it did not report the state of the resource, such as a policy that refuses its status: `kubectl logs deployment/knative-operator --namespace knative-operator`; then observe the cluster again: `knative-operator fleet retry {name} -n {namespace}`",
     ),
     permanent(
         ATTENTION,
