@@ -16,6 +16,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
+use super::MAX_NAME;
 use super::error::ApplyError;
 use super::managed_fields::owned_fields;
 use super::pages::page;
@@ -24,8 +25,7 @@ use super::pages::page;
 const PAGE: u32 = 100;
 /// Maximum length of the list in bytes, which others determine.
 const MAX_TEXT: usize = 512;
-/// Maximum length of a name in bytes, and of a uid: those of an API server are not longer.
-const MAX_NAME: usize = 253;
+/// Maximum length of a uid in bytes: those of an API server are not longer.
 const MAX_UID: usize = 64;
 /// The account that each namespace has. Knative's Pods have others.
 const DEFAULT_ACCOUNT: &str = "ServiceAccount default";
@@ -121,42 +121,33 @@ fn described(kind: &str, meta: &ObjectMeta) -> String {
 
 /// The admission webhooks that select `namespace` by its name.
 async fn webhooks(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
-    let parameters = ListParams::default().limit(PAGE);
-    let mut found = Vec::new();
     // One after another: each may be large.
-    let kind = "ValidatingWebhookConfiguration";
-    let listed = Api::<ValidatingWebhookConfiguration>::all(client.clone()).list(&parameters).await;
-    for one in listed.map_err(failed(kind))?.items.into_iter().take(PAGE as usize) {
-        if is_of_others(
-            &one.metadata,
-            one.webhooks.iter().flatten().map(|webhook| &webhook.namespace_selector),
-            namespace,
-        ) {
-            found.push(described(kind, &one.metadata));
-        }
-    }
-    let kind = "MutatingWebhookConfiguration";
-    let listed = Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters).await;
-    for one in listed.map_err(failed(kind))?.items.into_iter().take(PAGE as usize) {
-        if is_of_others(
-            &one.metadata,
-            one.webhooks.iter().flatten().map(|webhook| &webhook.namespace_selector),
-            namespace,
-        ) {
-            found.push(described(kind, &one.metadata));
-        }
-    }
+    let mut found = configurations::<ValidatingWebhookConfiguration>(client, namespace, |one| {
+        one.webhooks.iter().flatten().filter_map(|webhook| webhook.namespace_selector.as_ref()).collect()
+    })
+    .await?;
+    let mutating = configurations::<MutatingWebhookConfiguration>(client, namespace, |one| {
+        one.webhooks.iter().flatten().filter_map(|webhook| webhook.namespace_selector.as_ref()).collect()
+    });
+    found.extend(mutating.await?);
     Ok(found)
 }
 
-/// Whether somebody else configured webhooks with `selectors`, of which one selects `namespace` by
-/// its name.
-fn is_of_others<'a>(
-    meta: &ObjectMeta,
-    mut selectors: impl Iterator<Item = &'a Option<LabelSelector>>,
+/// The configurations of others of which one of the `selectors` selects `namespace` by its name.
+async fn configurations<K>(
+    client: &Client,
     namespace: &str,
-) -> bool {
-    owned_fields(meta).is_none() && selectors.any(|selector| selector.as_ref().is_some_and(|one| names(one, namespace)))
+    selectors: impl Fn(&K) -> Vec<&LabelSelector>,
+) -> Result<Vec<String>, ApplyError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let kind = K::kind(&());
+    let listed = Api::<K>::all(client.clone()).list(&ListParams::default().limit(PAGE)).await.map_err(failed(&kind))?;
+    let others = listed.items.iter().take(PAGE as usize).filter(|one| {
+        owned_fields(one.meta()).is_none() && selectors(one).into_iter().any(|selector| names(selector, namespace))
+    });
+    Ok(others.map(|one| described(&kind, one.meta())).collect())
 }
 
 /// Whether `selector` selects `namespace` by its name.

@@ -56,6 +56,8 @@ use knative_operator_objects::{Kind, ObjectId};
 
 /// Concurrent writes or deletions on one cluster within a phase.
 const CONCURRENCY: usize = 32;
+/// Maximum length of a name in bytes: those of an API server are not longer.
+const MAX_NAME: usize = 253;
 
 /// Resource name and scope of `gvk`, from `kinds` or by discovery; `None` if the cluster lacks the
 /// kind.

@@ -12,6 +12,7 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 
+use super::MAX_NAME;
 use super::discover::{self, Group};
 use super::error::ApplyError;
 use super::inventory::Inventory;
@@ -27,9 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// cluster decide how many there are.
 const PAGE: u32 = 500;
 const MAX_PAGES: usize = 20;
-/// Maximum number of objects whose controllers are looked for, and length of a name in bytes.
+/// Maximum number of objects whose controllers are looked for.
 const MAX_DEPENDENTS: usize = 1000;
-const MAX_NAME: usize = 253;
 
 /// What was counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
