@@ -64,6 +64,14 @@ pub enum Action {
     Restore(Restored),
 }
 
+impl Reported {
+    /// What is reported after a write: of a resource `before`, or of a new one, without a status.
+    pub fn after_write(before: Option<&Applied>) -> Self {
+        let has_status = before.is_some_and(|applied| applied.reported != Self::Nothing);
+        if has_status { Self::Earlier } else { Self::Nothing }
+    }
+}
+
 impl Applied {
     /// Somebody changes it, or the fleet repairs that.
     pub fn drift(&mut self, has_drifted: bool) {
@@ -81,7 +89,7 @@ impl World {
         let mut has_looked = false;
         let seen = self.members.iter_mut().enumerate().filter(|(index, _)| !self.silent.contains(index));
         for applied in seen.flat_map(|(_, member)| &mut member.children).filter_map(|child| child.applied.as_mut()) {
-            if applied.reported == Reported::Earlier {
+            if applied.reported != Reported::Current && !applied.is_lost() {
                 (applied.reported, has_looked) = (Reported::Current, true);
             }
         }

@@ -47,7 +47,7 @@ pub fn is_adoptable(fleet: &KnativeFleet, resource: &Knative) -> bool {
 pub fn known_version(resource: &Knative) -> Option<Version> {
     // Of one that a fleet wrote: somebody else's may ask for anything.
     let asked = resource.annotation(FLEET_REVISION).and_then(|_| resource.common().version.as_deref());
-    versions::known(resource.installed_version(), resource.status().is_some(), asked)
+    versions::known(resource.installed_version(), reported(resource) != Reported::Nothing, asked)
 }
 
 /// What the annotation of a resource says whose cluster is skipped in the rollout of `revision`
@@ -74,20 +74,36 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
         has_drifted: manifest
             .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
         is_terminating: resource.is_terminating(),
-        reported: match resource.status() {
-            None => Reported::Nothing,
-            Some(status) if status.observed_generation == resource.meta().generation => Reported::Current,
-            Some(_) => Reported::Earlier,
-        },
+        reported: reported(resource),
         skipped: resource.annotation(FLEET_SKIPPED).map(str::to_owned),
         version,
+    }
+}
+
+/// What the operator has reported of `resource`. A new one has a generation that nothing has, by
+/// default of the CustomResourceDefinition.
+fn reported(resource: &Knative) -> Reported {
+    let finalizer = resource.component().finalizer();
+    let has_finalizer = resource.meta().finalizers.iter().flatten().any(|name| name == finalizer);
+    match resource.status().map(|status| status.observed_generation) {
+        // Without the finalizer, nothing more is reported.
+        _ if resource.is_terminating() && !has_finalizer => Reported::Current,
+        None => Reported::Nothing,
+        Some(Some(generation)) if generation < 0 => Reported::Nothing,
+        Some(generation) if generation == resource.meta().generation => Reported::Current,
+        Some(_) => Reported::Earlier,
     }
 }
 
 /// Since when `resource` is Ready in its current generation and version; or reason and message.
 fn ready(resource: &Knative) -> Result<Timestamp, (String, String)> {
     let waiting = |reason: &str, message: &str| Err((reason.to_owned(), message.to_owned()));
-    let Some(status) = resource.status() else { return waiting(NOT_OBSERVED, "the resource has no status yet") };
+    let Some(status) = resource.status().filter(|_| reported(resource) != Reported::Nothing) else {
+        return waiting(NOT_OBSERVED, "the resource has no status yet");
+    };
+    if reported(resource) == Reported::Current && status.observed_generation != resource.meta().generation {
+        return waiting("NotReady", "the resource is being deleted, and a finalizer of others holds it");
+    }
     if status.observed_generation != resource.meta().generation {
         return waiting(NOT_OBSERVED, "the operator has not reported its state since its last change");
     }
@@ -258,6 +274,34 @@ mod tests {
         );
         let waiting = json!([{"type": "Ready", "status": "False", "reason": "NotReady"}]);
         assert_eq!(of(json!({"observedGeneration": 2, "conditions": waiting})), Err("NotReady".into()));
+    }
+
+    #[test]
+    fn default_status_reports_nothing_and_a_foreign_finalizer_lets_nobody_report() {
+        let of = |value: Value| {
+            let applied = applied(&resource(&value), None);
+            (applied.reported, applied.ready.unwrap_err().0)
+        };
+        let status = |generation: i64| json!({"observedGeneration": generation});
+        // The API server writes it in each new resource.
+        assert_eq!(of(json!({"status": status(-1)})), (Reported::Nothing, NOT_OBSERVED.to_owned()));
+        assert_eq!(of(json!({})), (Reported::Nothing, NOT_OBSERVED.to_owned()));
+        assert_eq!(of(json!({"status": status(1)})), (Reported::Earlier, NOT_OBSERVED.to_owned()));
+        assert_eq!(of(json!({"status": status(2)})), (Reported::Current, "NotReady".to_owned()));
+        let kept_by = |finalizer: &str| {
+            let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [finalizer]});
+            of(json!({"metadata": metadata, "status": status(1)}))
+        };
+        assert_eq!(kept_by(Component::Serving.finalizer()), (Reported::Earlier, NOT_OBSERVED.to_owned()));
+        assert_eq!(kept_by("example.com/other"), (Reported::Current, "NotReady".to_owned()));
+        // What it has is what the fleet asked for, as long as nothing is reported.
+        let revision = json!({"metadata": {"annotations": {FLEET_REVISION: "a"}}, "spec": {"version": "1.22.1"}});
+        let with = |status: Value| {
+            let mut whole = revision.clone();
+            json_patch::merge(&mut whole, &json!({"status": status}));
+            known_version(&resource(&whole)).map(|version| version.to_string())
+        };
+        assert_eq!((with(status(-1)).as_deref(), with(status(2))), (Some("1.22.1"), None));
     }
 
     #[test]

@@ -7,12 +7,14 @@ use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use jiff::SignedDuration;
-use knative_operator_shared::api::fleet::{OnFailure, StageState};
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure, StageState};
 
 use super::adversary::Action;
 use super::backup::Restored;
 use super::gates::Gates;
+use super::member::{Member, Reported};
 use super::model::World;
+use super::progress::NOT_OBSERVED;
 use super::truth::DEADLINE;
 
 /// States of each fleet.
@@ -75,9 +77,18 @@ fn check_waiting(world: &World) {
     let is_explained = decision.stages.iter().find(|stage| stage.state != StageState::Complete).is_none_or(|stage| {
         let is_waiting = matches!(stage.state, StageState::AwaitingApproval | StageState::Paused);
         let has_fault = world.members.iter().any(|member| member.hub_fault.is_some());
-        is_waiting || stage.waits_for_clusters() || has_fault || world.failed.contains(world.update) && world.paused
+        let is_paused = world.failed.contains(world.update) && world.paused;
+        is_waiting || stage.waits_for_clusters() || has_fault || is_paused || names_unreported(world)
     });
     assert!(is_explained, "the rollout waits and does not say what for: {decision:?}");
+}
+
+/// Whether the status names a cluster of which the operator reports nothing.
+fn names_unreported(world: &World) -> bool {
+    let is_unreported = |member: &&Member| member.applied().any(|applied| applied.reported != Reported::Current);
+    let attention = world.status_after(&KnativeFleetStatus::default()).attention;
+    let mut unreported = world.members.iter().filter(is_unreported);
+    unreported.any(|member| attention.iter().any(|e| e.cluster == member.cluster && e.reason == NOT_OBSERVED))
 }
 
 /// Explores up to `limit` states; returns their number.

@@ -2,6 +2,7 @@
 //! before it, to roll back, or on a new cluster.
 
 use jiff::SignedDuration;
+use knative_operator_shared::fleet::stage::StageSettings;
 
 use super::decision::{Decision, Input};
 use super::gates::Gates;
@@ -10,6 +11,9 @@ use super::outcome::Outcome;
 use super::progress::Progress;
 use super::timer::Phase;
 
+/// The least time for [`unobserved_limit`]: after a restart, the operator looks at thousands.
+const UNOBSERVED_LIMIT: SignedDuration = SignedDuration::from_mins(10);
+
 /// Another revision than that of the spec that is being installed on a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherInProgress<'a> {
@@ -17,6 +21,12 @@ pub struct OtherInProgress<'a> {
     pub revision: &'a str,
     /// When to observe the cluster again.
     pub wake: Option<SignedDuration>,
+}
+
+/// How long a cluster of `stage` keeps its place in a rollback although the operator has not looked
+/// at it since a write.
+fn unobserved_limit(stage: &StageSettings) -> SignedDuration {
+    (stage.deadline * 2).max(UNOBSERVED_LIMIT)
 }
 
 impl<C: Contents> Input<'_, C> {
@@ -36,12 +46,30 @@ impl<C: Contents> Input<'_, C> {
         let wake = match member.phase(revision, self.contents) {
             Phase::Unknown => return Some(OtherInProgress { revision, wake: None }),
             Phase::Ready(_) => return None,
-            Phase::Unobserved => member.unobserved_wake(stage.deadline, SignedDuration::ZERO),
+            // From its deadline on, the status says so.
+            Phase::Unobserved => {
+                let left = [stage.deadline, unobserved_limit(stage)].map(|at| at - member.elapsed.in_phase);
+                left.into_iter().find(SignedDuration::is_positive)
+            }
             Phase::NotReady | Phase::Hidden => {
                 Some(stage.deadline - member.elapsed.in_phase).filter(SignedDuration::is_positive)
             }
         };
         wake.map(|wake| OtherInProgress { revision, wake: Some(wake) })
+    }
+
+    /// Whether the operator has reported nothing of `member` for so long that it has no place in a
+    /// rollback any more.
+    pub fn is_given_up(&self, member: &Member) -> bool {
+        let is_unobserved = member.phase(self.update, self.contents) == Phase::Unobserved;
+        is_unobserved && member.elapsed.in_phase >= unobserved_limit(&self.stages.settings()[member.stage])
+    }
+
+    /// The same of one on which another revision is being installed: whether it returned is not
+    /// known.
+    pub fn is_return_given_up(&self, member: &Member) -> bool {
+        let other = member.other_in_progress(self.update, self.current, self.contents);
+        other.is_some() && !member.is_skipped && self.is_given_up(member)
     }
 
     /// How long `member` must still be Ready, if it is.

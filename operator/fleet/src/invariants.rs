@@ -7,7 +7,7 @@ use knative_operator_shared::fleet::stage::StageSettings;
 use super::bundles::meaning;
 use super::decision::Decision;
 use super::gates::{GATE_FAILED, Gates};
-use super::member::{Change, Member};
+use super::member::{Change, Member, Reported};
 use super::model::World;
 use super::outcome::Outcome;
 use super::progress::Progress;
@@ -34,7 +34,9 @@ impl World {
             }
             // What nobody observes has not failed, nor what is skipped.
             truth.proven = truth.proven.or(truth.ready.filter(|_| truth.is_done(soak)));
-            let is_observed = member.hub_fault.is_none() && !member.is_skipped && !self.gone.contains_key(&index);
+            let is_reported = member.applied().all(|applied| applied.reported == Reported::Current);
+            let is_counted = !member.is_skipped && !self.gone.contains_key(&index);
+            let is_observed = member.hub_fault.is_none() && is_reported && is_counted;
             if is_ready || !is_observed {
                 truth.not_ready = None;
                 // After the rollout, and after another try, it has recovered when it was Ready for

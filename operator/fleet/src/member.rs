@@ -78,7 +78,7 @@ pub struct Child {
 /// What the operator has reported of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reported {
-    /// Nothing. One that was restored from a backup may have lost its status.
+    /// Nothing. It was just created, or has lost its status, as in a backup.
     Nothing,
     /// The state of an earlier generation.
     Earlier,
@@ -187,6 +187,13 @@ impl Write {
 }
 
 impl Applied {
+    /// Whether the operator has lost what it knew about it: neither whether it is Ready nor its
+    /// version is known, and it was not just created.
+    pub fn is_lost(&self) -> bool {
+        let is_in_progress = matches!(self.outcome, Some(Outcome::Progressing { .. }));
+        self.reported == Reported::Nothing && !(is_in_progress && self.previous.is_none())
+    }
+
     /// The reason for which the update failed, if it did.
     pub fn failure(&self) -> Option<&str> {
         match &self.outcome {
@@ -353,11 +360,13 @@ impl Member {
         match &self.hub_fault {
             Some(fault) if fault.is_common => return Phase::Unknown,
             Some(_) => return Phase::Hidden,
-            // What is deleted may never be reported any more.
-            None if self.applied().any(|applied| applied.reported != Reported::Current && !applied.is_terminating) => {
-                return Phase::Unobserved;
-            }
             None => {}
+        }
+        let is_reported = |applied: &Applied| applied.reported == Reported::Current;
+        // What is known to be wrong is.
+        let is_wrong = |applied: &Applied| is_reported(applied) && applied.ready.is_err();
+        if !self.applied().all(is_reported) && !self.applied().any(is_wrong) {
+            return Phase::Unobserved;
         }
         let is_ready = self.unavailable.is_none() && self.is_ready() && self.has(revision, contents);
         let since = self.applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();

@@ -323,7 +323,7 @@ impl World {
                     ready: Err(("Installing".to_owned(), String::new())),
                     has_drifted: false,
                     is_terminating: false,
-                    reported: Reported::Earlier,
+                    reported: Reported::after_write(child.applied.as_ref()),
                     skipped: None,
                 });
             }

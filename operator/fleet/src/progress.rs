@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::fleet::stage::StageSettings;
 
 use super::gates::{GATE_FAILED, Gates};
-use super::member::{Applied, Child, Contents, HubFault, Member, Reported};
+use super::member::{Applied, Child, Contents, HubFault, Member};
 use super::outcome::Outcome;
 use super::timer::Phase;
 
@@ -19,8 +19,6 @@ pub const SKIPPED: &str = "Skipped";
 pub const NOT_STORED: &str = "OutcomeNotStored";
 /// Reason of a cluster at which the operator has not looked since the last change.
 pub const NOT_OBSERVED: &str = "NotObserved";
-/// Reason of a cluster that failed because the operator has not looked at it for too long.
-pub const NEVER_OBSERVED: &str = "NeverObserved";
 /// Reason of a cluster with a refused write.
 const REFUSED: &str = "Refused";
 /// Why a cluster waits whose resources are deleted.
@@ -28,9 +26,6 @@ const TERMINATING: &str = "a resource of the cluster is being deleted";
 /// Times for which an update may take as long as its deadline and soak together, if the cluster is
 /// Ready in between.
 const MAX_ATTEMPTS: i32 = 2;
-/// Time for which nothing fails because the operator has not looked at its cluster since a write,
-/// at least: after a restart, it looks at thousands.
-const UNOBSERVED_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Progress of a cluster toward a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,7 +196,7 @@ impl Member {
     /// is Ready nor its version is known, so neither what an update breaks nor its next step is. It
     /// is deferred if that takes longer than an update may.
     fn unreported(&self, deadline: SignedDuration) -> Option<Progress> {
-        let unreported = self.applied().find(|applied| applied.reported == Reported::Nothing)?;
+        let unreported = self.applied().find(|applied| applied.is_lost())?;
         let (reason, message) = unreported.ready.clone().err()?;
         let left = deadline - self.elapsed.in_phase;
         if left.is_positive() {
@@ -222,10 +217,12 @@ impl Member {
         }
         let left = match phase {
             Phase::Unknown => return Progress::Updating(None),
-            Phase::Unobserved => match self.unobserved_wake(deadline, soak) {
-                Some(wake) => return Progress::Updating(Some(wake)),
-                None => SignedDuration::ZERO,
-            },
+            // It is a fault of the hub, if any, and nobody's failure. From its deadline on, the
+            // status says so.
+            Phase::Unobserved => {
+                let left = deadline - self.elapsed.in_phase;
+                return Progress::Updating(Some(left).filter(SignedDuration::is_positive));
+            }
             Phase::Ready(_) if self.elapsed.in_phase >= min_ready => {
                 return self.measured(was_ready, soak - self.elapsed.in_phase);
             }
@@ -249,22 +246,11 @@ impl Member {
         }
         let late =
             || ("ProgressDeadlineExceeded".to_owned(), "the resources are not written or deleted yet".to_owned());
-        let (mut reason, message) = self.not_ready().unwrap_or_else(late);
-        if reason == NOT_OBSERVED {
-            NEVER_OBSERVED.clone_into(&mut reason);
-        }
+        let (reason, message) = self.not_ready().unwrap_or_else(late);
         if was_ready {
             return Progress::Failed(reason, message);
         }
         Progress::Deferred(format!("it was not Ready before the update, and is not after it: {reason}: {message}"))
-    }
-
-    /// When to observe a cluster again at which the operator has not looked since a write: from its
-    /// `deadline` on, the status says so. `None` at the end, which is later with a `soak`: the
-    /// update may keep the operator from reporting.
-    pub fn unobserved_wake(&self, deadline: SignedDuration, soak: SignedDuration) -> Option<SignedDuration> {
-        let limit = ((deadline + soak) * MAX_ATTEMPTS).max(UNOBSERVED_LIMIT);
-        [deadline, limit].map(|at| at - self.elapsed.in_phase).into_iter().find(SignedDuration::is_positive)
     }
 
     /// Whether it is reachable, although nobody vouches for it, and had nothing of the fleet

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::decision::Decision;
-use super::member::{Change, Contents, Member, Reported};
+use super::member::{Applied, Change, Contents, Member};
 use super::model::World;
 
 impl World {
@@ -56,7 +56,7 @@ impl World {
         let previous = own.filter_map(|applied| applied.previous.as_deref()).find(|name| *name != self.update);
         let previous = previous.filter(|name| self.contents.is_known(name, &member.cluster));
         // What is not known is not done.
-        let is_reported = member.applied().all(|applied| applied.reported != Reported::Nothing);
+        let is_reported = !member.applied().any(Applied::is_lost);
         let previous = previous.filter(|_| is_reported);
         let writes = previous.map(|previous| member.writes(previous, &self.contents)).unwrap_or_default();
         writes.iter().any(|write| self.is_other(&write.change))

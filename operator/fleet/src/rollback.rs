@@ -8,7 +8,7 @@ use knative_operator_shared::api::fleet::StageState;
 use knative_operator_shared::version::Version;
 
 use super::decision::{Decision, Input};
-use super::member::{Applied, Child, Contents, Member, Reported};
+use super::member::{Applied, Child, Contents, Member};
 use super::outcome::Outcome;
 use super::progress::Progress;
 
@@ -30,8 +30,9 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
     for (index, stage) in input.stages.settings().iter().enumerate() {
         let own = || input.members.iter().filter(|member| member.stage == index && member.gone.is_none());
         // What is under way has a slot, in which it returns.
-        let is_busy =
-            |(member, progress): &&(&Member, &Progress)| member.stage == index && !is_finished(member, progress, input);
+        let is_busy = |(member, progress): &&(&Member, &Progress)| {
+            member.stage == index && !is_finished(member, progress, input) && !input.is_given_up(member)
+        };
         let mut returning = touched.iter().filter(is_busy).count();
         for member in own() {
             if let Some(other) = input.other_in_progress(member) {
@@ -42,7 +43,8 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
                 }
             }
         }
-        let mut left = 0;
+        // Nobody knows whether they returned, although they hold no place.
+        let mut left = own().filter(|member| input.is_return_given_up(member)).count();
         for (member, progress) in touched.iter().filter(|(member, _)| member.stage == index) {
             left += 1;
             let revision = before(member, input).unwrap_or_default();
@@ -102,7 +104,7 @@ pub fn target<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> O
 /// resources: neither whether it is Ready nor its version is known. Its place ends with its
 /// deadline.
 pub fn waits_for_report<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> Option<&'m str> {
-    let is_reported = member.applied().all(|applied| applied.reported != Reported::Nothing);
+    let is_reported = !member.applied().any(Applied::is_lost);
     if is_reported || member.gone.is_some() || member.is_skipped || !input.is_rolling_back() {
         return None;
     }
@@ -174,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::approval::Approved;
-    use crate::member::Wanted;
+    use crate::member::{Reported, Wanted};
 
     /// Contents of any revision, and how often they were asked for.
     #[derive(Default)]

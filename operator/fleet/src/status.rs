@@ -11,8 +11,8 @@ use knative_operator_shared::text::clip;
 use super::conditions::{MAX_CLUSTER_MESSAGE, State, condition, conditions};
 use super::decision::{Decision, Input};
 use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
-use super::member::{Contents, Member};
-use super::progress::{HUB_FAULT, NOT_STORED, Progress, SKIPPED};
+use super::member::{Contents, Member, Reported};
+use super::progress::{HUB_FAULT, NOT_OBSERVED, NOT_STORED, Progress, SKIPPED};
 use super::removal::Leavers;
 use super::rollback;
 use super::stages::{number, stages};
@@ -189,8 +189,9 @@ fn measured(member: &Member) -> Option<(u8, String, String)> {
 
 /// Order, reason and message of a cluster at which the operator has not looked since a write.
 fn unobserved(member: &Member) -> (u8, String, String) {
-    let (reason, message) = member.not_ready().unwrap_or_default();
-    (2, reason, message)
+    let unreported = member.applied().find(|applied| applied.reported != Reported::Current);
+    let message = unreported.and_then(|applied| applied.ready.as_ref().err()).map(|(_, message)| message.clone());
+    (2, NOT_OBSERVED.to_owned(), message.unwrap_or_default())
 }
 
 /// Order and message of a cluster of whose update the API server refuses to record what came, which

@@ -6,7 +6,7 @@ use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, 
 use knative_operator_shared::condition::STALLED;
 
 use super::gates::{GATE_FAILED, GATE_UNKNOWN};
-use super::progress::{HUB_FAULT, NOT_STORED, SKIPPED};
+use super::progress::{HUB_FAULT, NOT_OBSERVED, NOT_STORED, SKIPPED};
 use super::status::MAX_ATTENTION;
 use super::unknown::CONTENT_UNKNOWN;
 
@@ -35,12 +35,13 @@ const SILENT: [&str; 8] =
 
 /// Reasons of clusters that need attention, of which a cluster is an event. The others are events
 /// of its resources, or pass.
-const CLUSTERS: [&str; 13] = [
+const CLUSTERS: [&str; 14] = [
     GATE_FAILED,
     GATE_UNKNOWN,
     HUB_FAULT,
     CONTENT_UNKNOWN,
     NOT_STORED,
+    NOT_OBSERVED,
     "Deferred",
     SKIPPED,
     "Refused",

@@ -2,12 +2,13 @@
 //! passes for them: a soak does not end, and nothing fails.
 
 use jiff::SignedDuration;
-use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure};
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure, StageState};
 
 use super::adversary::Action;
 use super::findings::{is_started, pass};
+use super::member::Reported;
 use super::model::World;
-use super::progress::Progress;
+use super::progress::{NOT_OBSERVED, Progress};
 use super::truth::DEADLINE;
 
 /// The clusters are not known for some time, in which nothing is decided.
@@ -57,11 +58,11 @@ fn operator_that_has_not_looked_since_the_write_fails_nothing() {
     for _ in 0..5 {
         pass(&mut world, DEADLINE);
     }
-    assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))) && world.failed.is_empty());
+    assert!(matches!(world.decide().progress[0], Progress::Updating(None)) && world.failed.is_empty());
     assert!(!is_started(&world, 1));
     let status = world.status_after(&KnativeFleetStatus::default());
     let attention: Vec<&str> = status.attention.iter().map(|entry| entry.reason.as_str()).collect();
-    assert_eq!(attention, ["Installing"]);
+    assert_eq!(attention, [NOT_OBSERVED]);
     // From then on, its deadline counts.
     world.act(&Action::Silence(0, false));
     pass(&mut world, DEADLINE - 1);
@@ -71,30 +72,53 @@ fn operator_that_has_not_looked_since_the_write_fails_nothing() {
 }
 
 #[test]
-fn update_that_keeps_the_operator_from_reporting_fails_in_the_end() {
-    let mut world = World::new(&[(2, 0, 0, false)], &[0, 0, 0], OnFailure::Rollback);
-    (0..4).for_each(|_| pass(&mut world, 1));
+fn operator_that_reports_nothing_stops_a_rollout_and_says_so() {
+    let mut world = World::new(&[(2, 0, 0, false), (1, 0, 0, false)], &[0, 0, 0, 1], OnFailure::Rollback);
+    (0..6).for_each(|_| pass(&mut world, 1));
     assert_eq!(world.current.as_deref(), Some("a"));
-    // Two of them are updated at the same time.
+    // Such as a policy that refuses each status.
     world.act(&Action::Silence(0, true));
     world.act(&Action::Silence(1, true));
     world.act(&Action::Edit("d"));
     world.settle();
-    for _ in 0..6 {
+    let old = KnativeFleetStatus { update_revision: Some("d".to_owned()), ..KnativeFleetStatus::default() };
+    for _ in 0..20 {
         pass(&mut world, DEADLINE);
     }
-    assert!(world.failed.contains("d") && world.failed.len() == 1, "{:?}", world.decide());
-    let revision = |world: &World, index: usize| {
-        let applied = world.members[index].children[0].applied.as_ref();
-        applied.map(|applied| applied.revision.clone())
-    };
-    let [first, second, third] = [0, 1, 2].map(|index| revision(&world, index));
-    assert_eq!([first, second, third].map(Option::unwrap), ["a", "a", "a"]);
-    // Nobody knows what came of it, and the status says so.
-    world.tick(2 * DEADLINE);
-    let old = KnativeFleetStatus { update_revision: Some("d".to_owned()), ..KnativeFleetStatus::default() };
-    let attention = world.status_after(&old).attention;
-    assert!(attention.iter().any(|entry| entry.cluster.name == "0"), "{attention:?}");
+    // They hold their places, and nothing has failed.
+    let decision = world.decide();
+    let [first, second, third, fourth] = &decision.progress[..] else { panic!("{decision:?}") };
+    assert!(world.failed.is_empty() && (third, fourth) == (&Progress::Pending, &Progress::Pending), "{decision:?}");
+    assert!(matches!((first, second), (Progress::Updating(None), Progress::Updating(None))), "{decision:?}");
+    let status = world.status_after(&old);
+    let attention: Vec<&str> = status.attention.iter().map(|entry| entry.cluster.name.as_str()).collect();
+    assert_eq!(attention, ["0", "1"]);
+    // When it reports again, one works, and the other one has its deadline.
+    world.act(&Action::Break(1, true));
+    world.act(&Action::Silence(0, false));
+    world.act(&Action::Silence(1, false));
+    pass(&mut world, DEADLINE - 1);
+    assert!(world.failed.is_empty(), "{:?}", world.decide());
+    pass(&mut world, 1);
+    assert!(world.failed.contains("d"), "{:?}", world.decide());
+}
+
+#[test]
+fn component_that_is_not_reported_hides_no_other_that_fails() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
+    (0..3).for_each(|_| pass(&mut world, 1));
+    world.act(&Action::Edit("b"));
+    world.settle();
+    world.act(&Action::Break(0, true));
+    // Serving is, Eventing is not.
+    world.look();
+    world.act(&Action::Silence(0, true));
+    for (number, child) in world.members[0].children.iter_mut().enumerate() {
+        child.applied.as_mut().unwrap().reported = if number == 0 { Reported::Current } else { Reported::Earlier };
+    }
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(world.failed.contains("b"), "{:?}", world.decide());
 }
 
 #[test]
@@ -119,4 +143,11 @@ fn cluster_that_nobody_looks_at_holds_no_place_of_a_rollback() {
     let revisions: Vec<_> =
         world.members.iter().map(|member| member.children[0].applied.as_ref().unwrap().revision.as_str()).collect();
     assert_eq!(revisions, ["a", "a", "a"]);
+    // Nobody knows whether they did.
+    assert_eq!(world.decide().stages[0].state, StageState::Progressing);
+    for index in 0..3 {
+        world.act(&Action::Silence(index, false));
+    }
+    (0..3).for_each(|_| pass(&mut world, 1));
+    assert_eq!(world.decide().stages[0].state, StageState::Complete);
 }

@@ -12,7 +12,7 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         ATTENTION,
         "Conflict",
         &[],
-        "Find out who uses the resource or the fleet in the message. If this fleet shall manage the resource, adopt it, as in [Adopt existing resources](fleet.md#adopt-existing-resources): `kubectl annotate KIND NAME -n {namespace} operator.knative.dev/adopt=true`",
+        "Find out who uses the resource or the fleet in the message. If this fleet shall manage the resource, adopt it, as in [Adopt existing resources](fleet.md#adopt-existing-resources): `kubectl annotate KIND RESOURCE -n {namespace} operator.knative.dev/adopt=true`",
     ),
     temporary(
         ATTENTION,
@@ -85,13 +85,7 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         ATTENTION,
         "NotObserved",
         &[],
-        "Wait: the operator has not looked at the cluster since the last change. If that takes long, find the cause in its log: `kubectl logs deployment/knative-operator --namespace knative-operator`",
-    ),
-    permanent(
-        ATTENTION,
-        "NeverObserved",
-        &[],
-        "Find out in the operator's log why it did not report the state of the resource, such as a policy that refuses its status: `kubectl logs deployment/knative-operator --namespace knative-operator`; then observe the cluster again: `knative-operator fleet retry {name} -n {namespace}`",
+        "Find out in the log why the operator does not report the state of the resource, such as a policy that refuses its status; the rollout goes on when it does: `kubectl logs --selector=name=knative-operator --namespace knative-operator --prefix --tail=-1`",
     ),
     permanent(
         ATTENTION,

@@ -80,13 +80,13 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         "RemovalPending",
         "Protected",
         &[],
-        "Select the clusters again, if they must stay: `kubectl edit knativefleets {name} -n {namespace}`; or, to uninstall from them, end the protection of each resource: `kubectl annotate KIND NAME -n {namespace} operator.knative.dev/protected-`",
+        "Select the clusters again, if they must stay: `kubectl edit knativefleets {name} -n {namespace}`; or, to uninstall from them, end the protection of each resource: `kubectl annotate KIND RESOURCE -n {namespace} operator.knative.dev/protected-`",
     ),
     temporary(
         "RemovalPending",
         "Unavailable",
         &[],
-        "Select the clusters again, if they must stay: `kubectl edit knativefleets {name} -n {namespace}`; otherwise, make them available. If one is gone for good, delete its resources: `kubectl delete KIND NAME -n {namespace}`",
+        "Select the clusters again, if they must stay: `kubectl edit knativefleets {name} -n {namespace}`; otherwise, make them available. If one is gone for good, delete its resources: `kubectl delete KIND RESOURCE -n {namespace}`",
     ),
     temporary(
         "RemovalPending",

@@ -172,7 +172,7 @@ const REMEDIES: &[Remedy] = &[
         INSTALLED,
         "Occupied",
         &[],
-        "Choose one of the ways out that the message has, which names the owner, as in [Disaster recovery](../operate/disaster-recovery.md).",
+        "Choose one of the ways out that the message has, which names the owner or what the namespace has, as in [Disaster recovery](../operate/disaster-recovery.md).",
     ),
     permanent(
         INSTALLED,
@@ -196,7 +196,13 @@ const REMEDIES: &[Remedy] = &[
         INSTALLED,
         "Error",
         &["Namespace ", " on the cluster existed before"],
-        "Move the objects of others to another namespace, or unset `knative_operator.multicluster.refuseUsedNamespaces`. List them, on the cluster: `kubectl get all -n {podNamespace}`",
+        "Remove the objects of others from the namespace, or unset `knative_operator.multicluster.refuseUsedNamespaces`. List them, on the cluster: `kubectl get all,rolebindings,serviceaccounts -n {podNamespace}`; and webhooks that select the namespace: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`",
+    ),
+    temporary(
+        INSTALLED,
+        "Error",
+        &["cannot look into namespace "],
+        "Grant the account `list` for the kind that the message names. Print all that it needs, as in [Least privilege on spokes](../operate/security.md#least-privilege-on-spokes): `{spokeRole}`",
     ),
     permanent(
         INSTALLED,
@@ -252,7 +258,7 @@ pub fn advice_for_attention(reason: &str, names: &Names<'_>) -> Option<Advice> {
 mod tests {
     use knative_operator_fleet::absence::Gone;
     use knative_operator_fleet::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN};
-    use knative_operator_fleet::progress::{HUB_FAULT, NEVER_OBSERVED, NOT_OBSERVED, NOT_STORED, Progress, SKIPPED};
+    use knative_operator_fleet::progress::{HUB_FAULT, NOT_OBSERVED, NOT_STORED, Progress, SKIPPED};
     use knative_operator_fleet::unknown::CONTENT_UNKNOWN;
     use knative_operator_shared::reason::Reason;
 
@@ -279,7 +285,7 @@ mod tests {
         let gateway = "the CustomResourceDefinitions of the Gateway API are not installed (no kind Gateway), so the operator can't apply 1 object: x";
         starts(INSTALLED, "Error", gateway, "Install what is missing");
         let used = "Install failed with message: Namespace knative-serving on the cluster existed before, with objects of others: x";
-        starts(INSTALLED, "Error", used, "Move the objects of others");
+        starts(INSTALLED, "Error", used, "Remove the objects of others");
         starts(RESOLVED, "RemoteClusterStale", "x", "Wait: ");
         starts(RESOLVED, "RemoteClusterUnreachable", "the cluster can't be identified: x", "Grant");
         let lacks = "container \"a\" is killed, because the node lacks memory (OOMKilled)";
@@ -322,7 +328,7 @@ mod tests {
             Progress::Soaking(_) => Vec::new(),
             Progress::Deferred(_) => vec!["Deferred"],
             Progress::Skipped => vec![SKIPPED],
-            Progress::Failed(..) => vec!["Refused", "Unreachable", GATE_FAILED, NEVER_OBSERVED],
+            Progress::Failed(..) => vec!["Refused", "Unreachable", GATE_FAILED],
             Progress::Conflict(_) => vec!["Conflict"],
             Progress::Waiting(..) => {
                 let gone = |gone: Gone| match gone {
