@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -13,6 +16,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use knative_operator_shared::text::{clip, one_line};
 use kube::api::ListParams;
+use kube::core::{ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -21,8 +25,16 @@ use super::error::ApplyError;
 use super::managed_fields::owned_fields;
 use super::pages::page;
 
-/// Maximum number of objects of a kind that are read.
+/// Number of objects in a page of a list.
 const PAGE: u32 = 100;
+/// Maximum number of objects of a kind in a namespace that are looked at, and of configurations of
+/// webhooks in a cluster.
+const MAX_OBJECTS: usize = 100;
+const MAX_CONFIGURATIONS: usize = 1000;
+/// Time limit of the whole look.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Stands for the objects of a kind that were not looked at, in place of a name.
+const MORE: &str = "(more)";
 /// Maximum length of the list in bytes, which others determine.
 const MAX_TEXT: usize = 512;
 /// Maximum length of a uid in bytes: those of an API server are not longer.
@@ -48,8 +60,14 @@ pub const LISTED: [(&str, &str); 11] = [
 ];
 
 /// Names the RoleBindings, ServiceAccounts and workloads in `namespace`, in which nothing is
-/// installed yet, and the admission webhooks that select it by its name.
+/// installed yet, and the admission webhooks that select it by its name. What is not looked at, of
+/// very many, counts as found.
 pub async fn of_others(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
+    let found = tokio::time::timeout(TIMEOUT, all_of_others(client, namespace)).await;
+    found.unwrap_or_else(|_| Err(ApplyError::Other(format!("the API server did not list all within {TIMEOUT:?}"))))
+}
+
+async fn all_of_others(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
     let mut all = Listing { client, namespace, uids: BTreeSet::new(), found: Vec::new() };
     // One after another: each may be large.
     all.list::<RoleBinding>().await?;
@@ -99,18 +117,48 @@ impl Listing<'_> {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     {
         let api = Api::<K>::namespaced(self.client.clone(), self.namespace);
-        let listed = page(&api, &ListParams::default().limit(PAGE)).await.map_err(failed(&K::kind(&())))?;
-        let all: Vec<ObjectMeta> = listed.items.into_iter().take(PAGE as usize).map(|object| object.metadata).collect();
-        let uids = &self.uids;
+        let (api, kind) = (&api, K::kind(&()));
+        let list = |parameters: ListParams| async move { page(api, &parameters).await }.boxed();
+        let (mut names, mut uids) = (Vec::new(), Vec::new());
         let is_controlled = |meta: &ObjectMeta| {
             let mut owners = meta.owner_references.iter().flatten();
-            owners.any(|owner| owner.controller == Some(true) && uids.contains(&owner.uid))
+            owners.any(|owner| owner.controller == Some(true) && self.uids.contains(&owner.uid))
         };
-        let others = all.iter().filter(|meta| !is_controlled(meta));
-        let names = others.map(|meta| described(&K::kind(&()), meta));
+        let visit = |object: PartialObjectMeta<K>| {
+            if !is_controlled(&object.metadata) {
+                names.push(described(&kind, &object.metadata));
+            }
+            uids.extend(object.metadata.uid.filter(|uid| uid.len() <= MAX_UID));
+        };
+        let are_more = visit_pages(list, MAX_OBJECTS, visit).await.map_err(failed(&kind))?;
         self.found.extend(names);
-        self.uids.extend(all.into_iter().filter_map(|meta| meta.uid).filter(|uid| uid.len() <= MAX_UID));
+        self.found.extend(are_more.then(|| format!("{kind} {MORE}")));
+        self.uids.extend(uids);
         Ok(())
+    }
+}
+
+/// Visits the objects of the pages of `list`, which has few of large objects, and at most `most`.
+/// Whether there are more.
+async fn visit_pages<'a, T: Clone>(
+    list: impl Fn(ListParams) -> BoxFuture<'a, kube::Result<ObjectList<T>>>,
+    most: usize,
+    mut visit: impl FnMut(T),
+) -> kube::Result<bool> {
+    let (mut parameters, mut left) = (ListParams::default().limit(PAGE), most);
+    loop {
+        let listed = list(parameters.clone()).await?;
+        let mut items = listed.items.into_iter();
+        for object in items.by_ref().take(left) {
+            left -= 1;
+            visit(object);
+        }
+        match listed.metadata.continue_.filter(|next| !next.is_empty()) {
+            _ if items.next().is_some() => return Ok(true),
+            Some(_) if left == 0 => return Ok(true),
+            Some(next) => parameters = parameters.continue_token(&next),
+            None => return Ok(false),
+        }
     }
 }
 
@@ -142,12 +190,17 @@ async fn configurations<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let kind = K::kind(&());
-    let listed = Api::<K>::all(client.clone()).list(&ListParams::default().limit(PAGE)).await.map_err(failed(&kind))?;
-    let others = listed.items.iter().take(PAGE as usize).filter(|one| {
-        owned_fields(one.meta()).is_none() && selectors(one).into_iter().any(|selector| names(selector, namespace))
-    });
-    Ok(others.map(|one| described(&kind, one.meta())).collect())
+    let (api, kind, mut found) = (&Api::<K>::all(client.clone()), K::kind(&()), Vec::new());
+    let list = |parameters: ListParams| async move { api.list(&parameters).await }.boxed();
+    let visit = |one: K| {
+        if owned_fields(one.meta()).is_none() && selectors(&one).into_iter().any(|selector| names(selector, namespace))
+        {
+            found.push(described(&kind, one.meta()));
+        }
+    };
+    let are_more = visit_pages(list, MAX_CONFIGURATIONS, visit).await.map_err(failed(&kind))?;
+    found.extend(are_more.then(|| format!("{kind} {MORE}")));
+    Ok(found)
 }
 
 /// Whether `selector` selects `namespace` by its name.
@@ -170,6 +223,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use http::{Request, Response};
+    use knative_operator_runtime::body::BodyError;
     use kube::client::Body;
     use serde_json::json;
 
@@ -237,6 +291,45 @@ mod tests {
         let found = of_others(&Client::new(tower::service_fn(answer), "n"), "n").await.unwrap();
         assert_eq!(found.len(), 3);
         assert!(found.iter().map(String::len).sum::<usize>() < 3 * 300, "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn large_objects_hide_no_others() {
+        // One account fits into a response, and the first one is in each namespace. Another cluster
+        // has more than are looked at.
+        for (count, expected) in [(3, vec!["ServiceAccount e-1", "ServiceAccount e-2"]), (1, vec![])] {
+            let found = of_others(&accounts(count, 1), "n").await;
+            assert_eq!(found, Ok(expected.into_iter().map(str::to_owned).collect()));
+        }
+        for count in [500, usize::MAX] {
+            let found = of_others(&accounts(count, 100), "n").await.unwrap();
+            assert_eq!((found.len(), found.last().map(String::as_str)), (100, Some("ServiceAccount (more)")));
+        }
+    }
+
+    /// A cluster with `count` ServiceAccounts, of which `most` fit into a response; without end,
+    /// its API server knows no pages.
+    fn accounts(count: usize, most: usize) -> Client {
+        let answer = move |request: Request<Body>| async move {
+            let value = |key: &str| {
+                let query = request.uri().query().unwrap_or_default();
+                query.split('&').find_map(|part| part.strip_prefix(key)).and_then(|value| value.parse::<usize>().ok())
+            };
+            let (limit, start) = (value("limit=").unwrap_or_default(), value("continue=").unwrap_or_default());
+            let is_asked = request.uri().path().ends_with("serviceaccounts");
+            if is_asked && limit > most {
+                return Err(BodyError::TooManyValues);
+            }
+            let end = if count == usize::MAX { 200 } else { count.min(start + limit) };
+            let name = |index| if index == 0 { "default".to_owned() } else { format!("e-{index}") };
+            let items: Vec<_> =
+                (start..end).filter(|_| is_asked).map(|index| json!({"metadata": {"name": name(index)}})).collect();
+            let more = is_asked && end < count && count != usize::MAX;
+            let next = if more { end.to_string() } else { String::new() };
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": next}, "items": items});
+            Ok(Response::new(Body::from(list.to_string().into_bytes())))
+        };
+        Client::new(tower::service_fn(answer), "n")
     }
 
     #[tokio::test]

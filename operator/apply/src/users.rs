@@ -79,10 +79,10 @@ async fn count_all(client: &Client, plurals: &Plurals, inventory: &Inventory) ->
     if !found.is_empty() && (!unknown.is_empty() || has_root(client, &found, plurals, inventory).await) {
         return Ok(Counted { objects: numbers(found), unknown, ..Counted::default() });
     }
-    let are_of_installed = !found.is_empty() && are_of_installed(client, &found, plurals, inventory).await;
     for group in &internal {
         found.extend(count_group(client, group, plurals, inventory, &mut unknown).await?);
     }
+    let are_of_installed = !found.is_empty() && are_of_installed(client, &found, plurals, inventory).await;
     Ok(Counted { going: numbers(found), are_of_installed, unknown, ..Counted::default() })
 }
 
@@ -118,11 +118,12 @@ async fn are_of_installed(
     if !inventory.entries.keys().any(is_of_users) {
         return false;
     }
-    let mut unknown = Vec::new();
+    let (mut dependents, mut count) = (BTreeMap::<_, Vec<_>>::new(), 0);
     for (resource, _) in found {
         let visit = |meta: &ObjectMeta| match with_controller(meta, resource) {
-            Some(with_controller) if unknown.len() < MAX_DEPENDENTS => {
-                unknown.push(with_controller);
+            Some((id, controller)) if count < MAX_DEPENDENTS => {
+                dependents.entry(controller).or_default().push(id);
+                count += 1;
                 Continue(())
             }
             _ => Break(()),
@@ -131,17 +132,11 @@ async fn are_of_installed(
             return false;
         }
     }
-    let mut known = BTreeSet::new();
-    loop {
-        let before = unknown.len();
-        unknown.retain(|(id, controller)| {
-            let is_dependent = inventory.entries.contains_key(controller) || known.contains(controller);
-            !is_dependent || !known.insert(id.clone())
-        });
-        if unknown.len() == before {
-            return unknown.is_empty();
-        }
+    let mut known: Vec<_> = dependents.keys().filter(|id| inventory.entries.contains_key(*id)).cloned().collect();
+    while let Some(controller) = known.pop() {
+        known.extend(dependents.remove(&controller).unwrap_or_default());
     }
+    dependents.is_empty()
 }
 
 /// The object of `resource` with `meta`, and the object that controls it.
@@ -270,7 +265,7 @@ async fn count_group(
 mod tests {
     use http::{Request, Response};
     use kube::client::Body;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::inventory::Entry;
@@ -293,6 +288,12 @@ mod tests {
         let object = |name: &str, finalizers: &[&str]| {
             let meta = json!({"name": name, "namespace": "n", "finalizers": finalizers});
             json!({"metadata": meta})
+        };
+        let of = |mut object: Value, kind: &str, name: &str| {
+            let version = "serving.knative.dev/v1";
+            object["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": true}]);
+            object
         };
         let group = |name: &str| {
             let version = json!({"groupVersion": format!("{name}/v1"), "version": "v1"});
@@ -320,21 +321,17 @@ mod tests {
                     }
                     Some("services") => (vec![object("own", &[])], ""),
                     Some("routes") if !users_have.is_empty() => {
-                        let of = |service: &str| {
-                            let mut route = object(service, &[]);
-                            let version = "serving.knative.dev/v1";
-                            route["metadata"]["ownerReferences"] = json!([{"apiVersion": version, "kind": "Service",
-                                "name": service, "uid": "u", "controller": true}]);
-                            route
-                        };
                         let routes = [("route", "hello"), ("own-route", "own")];
                         let routes = routes.iter().filter(|(what, _)| users_have.contains(what));
-                        (routes.map(|(_, service)| of(service)).collect(), "")
+                        (routes.map(|(_, service)| of(object(service, &[]), "Service", service)).collect(), "")
                     }
                     Some("clusterdomainclaims") => (vec![object("example.com", &[])], ""),
                     // The first page has the one that is installed, and a wildcard certificate.
                     Some("certificates") if !query.contains("continue=") => {
                         (vec![object("installed", &["a"]), object("wildcard", &[])], "more")
+                    }
+                    Some("certificates") if users_have.contains(&"own-certificate") => {
+                        (vec![of(object("route", &["a"]), "Route", "own")], "")
                     }
                     Some("certificates") => (vec![object("route", &["a"])], ""),
                     _ => (Vec::new(), ""),
@@ -358,12 +355,14 @@ mod tests {
         let with_route = format!("{certificate}, 1 routes.serving.knative.dev");
         let both = "1 routes.serving.knative.dev, 1 services.serving.knative.dev";
         let with_routes = format!("{certificate}, 2 routes.serving.knative.dev");
-        let cases: [(&[&str], &str, &str, bool); 5] = [
+        let cases: [(&[&str], &str, &str, bool); 6] = [
             (&[], "", certificate, false),
             (&["route"], "", &with_route, false),
             (&["service", "route"], both, "", false),
             // Of the Service of the installation, which is deleted afterwards.
-            (&["own-route"], "", &with_route, true),
+            (&["own-route", "own-certificate"], "", &with_route, true),
+            // What users deleted is still going.
+            (&["own-route"], "", &with_route, false),
             (&["route", "own-route"], "", &with_routes, false),
         ];
         for (users_have, objects, going, are_of_installed) in cases {
