@@ -14,6 +14,7 @@ use super::desired::Desired;
 use super::outcome::Requeue;
 use super::reconcile;
 use super::state::ReconcilerState;
+use super::status;
 use crate::diagnostics::Rest;
 
 /// Delays after failed reconciles.
@@ -43,13 +44,21 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
             .instrument(span.clone()),
         );
         let reconciled = AssertUnwindSafe(reconciling).catch_unwind().await;
-        let requeue = reconciled.unwrap_or_else(|_| {
-            // The state may be inconsistent.
-            state = ReconcilerState::default();
+        let has_panicked = reconciled.is_err();
+        let requeue = if let Ok(requeue) = reconciled {
+            requeue
+        } else {
+            // The state may be inconsistent, apart from the status that was written last.
+            state = state.after_panic();
             cx.metrics.panicked(component);
             span.in_scope(|| tracing::error!("a reconcile panicked; restarting with empty state"));
+            if current.unreadable.is_none() {
+                // It may panic as well. A fleet that waits for the state must learn it.
+                let publishing = Box::pin(status::publish_panic(&cx, &current, &mut state).instrument(span));
+                drop(AssertUnwindSafe(publishing).catch_unwind().await);
+            }
             Requeue::Retry
-        });
+        };
         cx.metrics.reconciled(&current, started.elapsed(), requeue == Requeue::Retry);
         failures = if requeue == Requeue::Retry { failures + 1 } else { 0 };
         let delay = match requeue {
@@ -79,6 +88,13 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
                 None => std::future::pending().await,
             }
         };
+        if has_panicked {
+            // Also if its own status wakes it.
+            tokio::select! {
+                () = cx.stop.cancelled() => return,
+                () = tokio::time::sleep(BACKOFF.after(failures)) => continue,
+            }
+        }
         tokio::select! {
             changed = desired.changed() => if changed.is_err() { return },
             () = cx.stop.cancelled() => return,
@@ -102,4 +118,56 @@ fn reconcile_span(resource: &Desired) -> Span {
         generation = resource.meta().generation.unwrap_or_default(),
         reconcile_id = format!("{:016x}", fastrand::u64(..)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::Method;
+    use knative_operator_shared::api::Component;
+    use kube::core::DynamicObject;
+    use serde_json::json;
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::*;
+    use crate::controller::fleets::tests::{Received, context, hub, until};
+
+    #[tokio::test]
+    async fn reconcile_that_panics_is_reported_and_tried_again() {
+        let has_panicked = AtomicBool::new(false);
+        let panics_once = move |_: &Method, path: &str| {
+            let is_first = path.ends_with("/knativeservings/a/status") && !has_panicked.swap(true, Ordering::Relaxed);
+            // In the middle of the reconcile, which waits for the answer.
+            assert!(!is_first, "a fault");
+            None
+        };
+        let (hub, mut requests) = hub(Vec::new(), panics_once);
+        let (cx, _) = context(&hub);
+        // There is none.
+        let watching = Arc::clone(&cx);
+        let go_operator =
+            AbortOnDropHandle::new(tokio::spawn(async move { watching.go_operator.watch(hub, "n").await }));
+        let metadata = json!({"name": "a", "namespace": "n", "uid": "a", "generation": 2, "resourceVersion": "1"});
+        let object: DynamicObject = serde_json::from_value(json!({"apiVersion": "operator.knative.dev/v1beta1",
+            "kind": "KnativeServing", "metadata": metadata, "spec": {}}))
+        .unwrap();
+        let (_sender, desired) = watch::channel(Some(Desired::parse(Component::Serving, object)));
+        let task = AbortOnDropHandle::new(tokio::spawn(run(cx, desired, Arc::default())));
+        let message = |(_, path, body): &Received| {
+            let conditions = body["status"]["conditions"].as_array().filter(|_| path.ends_with("/a/status"));
+            let installed = conditions.into_iter().flatten().find(|one| one["type"] == "InstallSucceeded");
+            installed.map(|one| one["message"].as_str().unwrap_or_default().to_owned())
+        };
+        let says = |text: &'static str| {
+            move |request: &Received| {
+                let is_current = request.2["status"]["observedGeneration"] == 2;
+                is_current && message(request).is_some_and(|message| message.contains(text))
+            }
+        };
+        until(&mut requests, says("the operator panicked")).await;
+        // The next one reports what it finds.
+        until(&mut requests, says("localInstallation")).await;
+        drop((task, go_operator));
+    }
 }

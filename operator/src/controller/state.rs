@@ -179,6 +179,11 @@ impl ReconcilerState {
         &mut self.observer.get_or_insert_with(start).1
     }
 
+    /// What is left after a panic: what else it has may be inconsistent.
+    pub fn after_panic(&mut self) -> Self {
+        Self { written_status: self.written_status.take(), written_at: self.written_at, ..Self::default() }
+    }
+
     /// Forgets what it knows of a cluster.
     pub fn forget_cluster(&mut self) {
         (self.observer, self.anchor, self.occupied, self.planned) = (None, None, None, None);

@@ -93,6 +93,14 @@ pub async fn publish_update(
     due(written, requeue, settles_in)
 }
 
+/// Publishes that a reconcile of `resource` panicked.
+pub async fn publish_panic(cx: &Context, resource: &Knative, state: &mut ReconcilerState) {
+    let mut states = conditions::stored(&state.status(resource).conditions);
+    states.installed = State::not_met("Error", "the operator panicked, and tries again; its log has the place");
+    let update = StatusUpdate { states, version: None, manifests: None, is_rolling: false };
+    publish(cx, resource, state, &update).await;
+}
+
 /// When the next reconcile is due, which would be `requeue` if the status was `written` and nothing
 /// settled later.
 fn due(written: StatusWrite, requeue: Requeue, settles_in: Option<Duration>) -> Requeue {
@@ -147,6 +155,8 @@ async fn publish(cx: &Context, resource: &Knative, state: &mut ReconcilerState, 
     }
     if new == old {
         state.behind_since = None;
+        // After a restart, it is as the former process left it.
+        state.warnings.is_rolling = update.is_rolling;
         return StatusWrite::Done;
     }
     // Write immediately while the operator stops.

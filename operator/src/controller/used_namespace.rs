@@ -37,8 +37,9 @@ impl Ownership<'_> {
                 );
                 // Who put something there may be who keeps it from being read.
                 let text = format!("unknown: {}", clip(&one_line(&error.to_string()), MAX_ERROR));
-                let note =
-                    format!("Namespace {namespace} on the cluster existed before, with objects of others: {text}");
+                let note = format!(
+                    "Namespace {namespace} on the cluster existed before, and whether others have objects in it is {text}"
+                );
                 self.cx.events.warning(self.resource, "NamespaceUsed", note);
                 state.namespace_contents = Some(text);
                 return Ok(());

@@ -3,6 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+/// What a look counts at least, so that a wait ends although every second look fails.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// A wait with interruptions.
 #[derive(Debug, Default)]
 pub struct Waited {
@@ -22,7 +25,7 @@ impl Waited {
     /// Interrupts the wait: nobody knows what was after the last look.
     pub fn interrupt(&mut self) {
         if let Some((first, last)) = self.looks.take() {
-            self.before += last.saturating_duration_since(first);
+            self.before += last.saturating_duration_since(first).max(LOOK);
         }
     }
 }
@@ -41,5 +44,11 @@ mod tests {
         waited.interrupt();
         assert_eq!(waited.look(at(100)), Duration::from_secs(20));
         assert_eq!(waited.look(at(110)), Duration::from_secs(30));
+        // Every second look fails.
+        for seconds in 0..10 {
+            waited.interrupt();
+            waited.look(at(200 + seconds));
+        }
+        assert_eq!(waited.look(at(209)), Duration::from_secs(30 + 9 * 2));
     }
 }

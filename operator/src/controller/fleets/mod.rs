@@ -155,4 +155,4 @@ pub async fn run(cx: Arc<Context>) {
 
 #[cfg(test)]
 #[path = "pass_tests.rs"]
-mod tests;
+pub mod tests;

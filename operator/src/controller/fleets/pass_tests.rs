@@ -47,11 +47,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 const WHY: &str = "a policy refuses it";
 
 /// Method, path and body of a request.
-type Received = (Method, String, Value);
+pub type Received = (Method, String, Value);
 
 /// A hub with `fleets`, and the requests that it receives. What `refused` has a code for is
 /// refused; on watches, nothing happens.
-fn hub(
+pub fn hub(
     fleets: Vec<Value>,
     refused: impl Fn(&Method, &str) -> Option<u16> + Send + Sync + 'static,
 ) -> (Client, UnboundedReceiver<Received>) {
@@ -103,7 +103,7 @@ fn accepted(fleets: &[Value], method: &Method, path: &str, body: &Value) -> Valu
 }
 
 /// What passes on `hub` share, and the metrics.
-fn context(hub: &Client) -> (Arc<Context>, Exported) {
+pub fn context(hub: &Client) -> (Arc<Context>, Exported) {
     install_crypto();
     let (metrics, exported) = Metrics::registered();
     let (namespace, program) = ("n".to_owned(), FIELD_MANAGER);
@@ -189,7 +189,7 @@ fn lost(name: &str) -> ClusterProfile {
 }
 
 /// The requests up to the first one that `is_last`.
-async fn until(requests: &mut UnboundedReceiver<Received>, is_last: impl Fn(&Received) -> bool) -> Vec<Received> {
+pub async fn until(requests: &mut UnboundedReceiver<Received>, is_last: impl Fn(&Received) -> bool) -> Vec<Received> {
     let mut received: Vec<Received> = Vec::new();
     let all = async {
         loop {
