@@ -1,14 +1,17 @@
-//! The permissions that the chart grants on the hub, compared with the audit logs of the end-to-end
-//! tests: each one is used, or listed here with the reason.
+//! The permissions that the chart grants on the hub: those that releases need are granted. Compared
+//! with the audit logs of the end-to-end tests, each one is used, or listed here with the reason.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // these are tests
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use knative_operator_tests::{texts, tools};
+use knative_operator_tests::{releases, texts, tools};
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
+/// The ServiceAccount of the operator.
+const OPERATOR: &str = "knative-operator";
 /// Values that grant everything.
 const EVERYTHING: [&str; 6] = [
     "--set",
@@ -20,7 +23,7 @@ const EVERYTHING: [&str; 6] = [
 ];
 
 /// Permissions of the operator that the tests don't use: resources, verbs (empty for all), reason.
-const UNUSED: [(&[&str], &[&str], &str); 9] = [
+const UNUSED: [(&[&str], &[&str], &str); 10] = [
     (
         &[
             "bundles.trust.cert-manager.io",
@@ -31,6 +34,7 @@ const UNUSED: [(&[&str], &[&str], &str); 9] = [
         &[],
         "the hubs of the tests have neither cert-manager nor trust-manager",
     ),
+    (&["tlscertificatedelegations.projectcontour.io"], &[], "the hubs of the tests have no Contour"),
     (
         &[
             "*.autoscaling.internal.knative.dev",
@@ -80,8 +84,9 @@ fn resource(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
-/// The permissions that the chart grants to the two ServiceAccounts.
-fn granted() -> BTreeSet<Permission> {
+/// The permissions that the chart grants to the two ServiceAccounts: all, or those for all objects
+/// of the cluster.
+fn granted(everywhere: bool) -> BTreeSet<Permission> {
     let output = Command::new(tools::control_plane("helm").unwrap())
         .args(["template", "release", "--namespace", "knative-operator"])
         .args(tools::OFFLINE)
@@ -92,25 +97,35 @@ fn granted() -> BTreeSet<Permission> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
     let mut granted = BTreeSet::new();
-    for binding in objects.iter().filter(|o| o["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding"))) {
+    let is_binding = |object: &&Value| {
+        object["kind"].as_str().is_some_and(|kind| kind == "ClusterRoleBinding" || kind == "RoleBinding" && !everywhere)
+    };
+    for binding in objects.iter().filter(is_binding) {
         let is_bound = |role: &&Value| {
             role["kind"] == binding["roleRef"]["kind"] && role["metadata"]["name"] == binding["roleRef"]["name"]
         };
         let role = objects.iter().find(is_bound).unwrap();
         let account = binding["subjects"][0]["name"].as_str().unwrap();
-        for rule in role["rules"].as_array().unwrap() {
-            let all = |field: &str| rule[field].as_array().cloned().unwrap_or_default();
-            for group in all("apiGroups") {
-                for name in all("resources") {
-                    for verb in all("verbs") {
-                        let name = resource(group.as_str().unwrap(), name.as_str().unwrap());
-                        granted.insert((account.to_owned(), name, verb.as_str().unwrap().to_owned()));
-                    }
-                }
+        granted.extend(permissions(role, everywhere).into_iter().map(|(name, verb)| (account.to_owned(), name, verb)));
+    }
+    granted
+}
+
+/// Resource with its group, and verb, of the rules of `role`, or of those for all names.
+fn permissions(role: &Value, all_names: bool) -> Vec<(String, String)> {
+    let mut permissions = Vec::new();
+    let has_names = |rule: &&Value| rule["resourceNames"].as_array().is_some_and(|names| !names.is_empty());
+    for rule in role["rules"].as_array().unwrap().iter().filter(|rule| !(all_names && has_names(rule))) {
+        let all = |field: &str| rule[field].as_array().cloned().unwrap_or_default();
+        for group in all("apiGroups") {
+            for name in all("resources") {
+                let name = resource(group.as_str().unwrap(), name.as_str().unwrap());
+                let of_verb = |verb: &Value| (name.clone(), verb.as_str().unwrap().to_owned());
+                permissions.extend(all("verbs").iter().map(of_verb));
             }
         }
     }
-    granted
+    permissions
 }
 
 /// The permissions that the two ServiceAccounts used; `None` if there are no audit logs.
@@ -134,7 +149,7 @@ fn used() -> Option<BTreeSet<Permission>> {
 #[test]
 fn each_granted_permission_is_used_or_explained() {
     let Some(used) = used() else { return };
-    let granted = granted();
+    let granted = granted(false);
     let is_used = |account: &str, resource: &str, verb: &str| {
         used.contains(&(account.to_owned(), resource.to_owned(), verb.to_owned()))
     };
@@ -155,4 +170,63 @@ fn each_granted_permission_is_used_or_explained() {
         let is_granted = |resource: &&str| granted.iter().any(|(_, of, _)| of == resource);
         assert!(resources.iter().all(is_granted), "not granted: {resources:?} {verbs:?} {reason}");
     }
+}
+
+/// Resources that ask for each ingress, source and plugin of a version.
+const ALL: &str = "\
+apiVersion: operator.knative.dev/v1beta1
+kind: KnativeServing
+metadata: {name: knative-serving, namespace: knative-serving}
+spec:
+  version: VERSION
+  ingress: {contour: {enabled: true}, istio: {enabled: true}, kourier: {enabled: true}, gateway-api: {enabled: true}}
+  config: {network: {ingress-class: kourier.ingress.networking.knative.dev}}
+  security: {securityGuard: {enabled: true}}
+---
+apiVersion: operator.knative.dev/v1beta1
+kind: KnativeEventing
+metadata: {name: knative-eventing, namespace: knative-eventing}
+spec:
+  version: VERSION
+  source:
+    {ceph: {enabled: true}, github: {enabled: true}, gitlab: {enabled: true}, kafka: {enabled: true},
+    rabbitmq: {enabled: true}, redis: {enabled: true}}
+";
+
+#[test]
+fn objects_of_all_releases_may_be_applied_on_the_hub() {
+    let granted = granted(true);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("knative.yaml");
+    let (mut missing, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+    for minor in ["1.20", "1.21", "1.22", "1.23"] {
+        std::fs::write(&file, ALL.replace("VERSION", &format!("'{minor}'"))).unwrap();
+        let output = Command::new(tools::binary("knative-operator").unwrap())
+            .args(["render", "--releases"])
+            .arg(releases::best().dir)
+            .arg("-f")
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let rendered = std::str::from_utf8(&output.stdout).unwrap();
+        for object in serde_saphyr::from_multiple::<Value>(rendered).unwrap() {
+            let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let plural = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural;
+            let name = resource(group, &plural);
+            for verb in ["get", "list", "watch", "create", "patch", "delete"] {
+                // They stay.
+                let is_deleted = !["customresourcedefinitions", "namespaces"].contains(&plural.as_str());
+                if (is_deleted || verb != "delete")
+                    && !granted.contains(&(OPERATOR.to_owned(), name.clone(), verb.to_owned()))
+                {
+                    missing.insert((name.clone(), verb));
+                }
+            }
+            kinds.insert(name);
+        }
+    }
+    assert!(kinds.contains("tlscertificatedelegations.projectcontour.io"), "{kinds:?}");
+    assert!(missing.is_empty(), "not granted: {missing:#?}");
 }
