@@ -95,3 +95,18 @@ fn installation_in_another_namespace_is_not_installed_a_second_time() {
     elsewhere.namespace = "team".to_owned();
     assert_eq!(resources[0].claimant.step(None, &[elsewhere.clone()]), Step::Wait(elsewhere));
 }
+
+#[test]
+fn settled_owner_counts_before_one_that_only_began() {
+    let mut resources = vec![resource("1", "a", "a")];
+    resources[0].claimant.installed = Installed::Somewhere;
+    let began = resource("2", "b", "b").claimant.me;
+    let settled = InstallationOwner { confirmed: true, ..resource("3", "c", "c").claimant.me };
+    let anchors = [("a", Record::Absent), ("b", Record::Owner(began)), ("c", Record::Owner(settled))];
+    let first = start(&resources, &anchors);
+    let others = ["b", "c"].map(|name| first.anchors[name].clone());
+    assert!(others[0].version < others[1].version);
+    // Its own anchor without a record: it adopts nothing that another one has.
+    let step = resources[0].claimant.step(Some(&first.anchors["a"]), &others);
+    assert_eq!(step, Step::Wait(others[1].clone()));
+}

@@ -53,3 +53,21 @@ fn is_amount(value: &Value) -> bool {
     };
     value.as_i64().is_some_and(|number| (0..=MAX_INT32).contains(&number)) || value.as_str().is_some_and(percentage)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn amounts_are_numbers_and_percentages() {
+        for amount in [json!(0), json!(MAX_INT32), json!("0%"), json!("100%")] {
+            assert!(is_amount(&amount), "{amount}");
+        }
+        for other in [json!(-1), json!(MAX_INT32 + 1), json!("101%"), json!("+5%"), json!("%"), json!("5"), json!(true)]
+        {
+            assert!(!is_amount(&other), "{other}");
+        }
+    }
+}
