@@ -106,3 +106,22 @@ fn check_domains(config: &BTreeMap<String, BTreeMap<String, String>>, violations
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn domains_are_those_of_serving() {
+        for (component, expected) in [(Component::Serving, 1), (Component::Eventing, 0)] {
+            let config = json!({"domain": {"example.com": "", "_example": "", "not a domain": ""}});
+            let resource = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"config": config}});
+            let mut violations = Vec::new();
+            check(&crate::parse(component, &resource).unwrap(), &mut violations);
+            let of_domains = violations.iter().filter(|violation| violation.fix == "name a domain");
+            assert_eq!(of_domains.count(), expected, "{component}");
+        }
+    }
+}
