@@ -28,7 +28,7 @@ pub const LEASE: &str = "knative-operator.knative.dev.operator.pkg.reconciler.kn
 /// Its version, which its chart and its images have.
 pub const VERSION: &str = "1.23.0";
 /// Time limit until its processes work.
-const READY: Duration = Duration::from_secs(120);
+const READY: Duration = wait::LIMIT;
 /// Its images, in the default values of its chart.
 const IMAGES: [&str; 2] = [
     "gcr.io/knative-releases/knative.dev/operator/cmd/operator",

@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::kubelet::expand;
-use crate::{Result, environment, project};
+use crate::{Result, environment, project, wait};
 
 /// The guide of fleets.
 pub const FLEETS: &str = "docs/user/fleet.md";
 /// Time limit of a container.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = wait::LIMIT;
 
 /// The blocks of YAML in the document `name`.
 pub fn yaml(name: &str) -> Result<Vec<Value>> {

@@ -13,7 +13,7 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::registry::{self, Registry};
 use knative_operator_tests::skip::{EMULATOR, RELEASE, skip};
-use knative_operator_tests::{Result, releases, tools};
+use knative_operator_tests::{Result, releases, tools, wait};
 use serde_json::{Value, json};
 
 #[path = "e2e/document.rs"]
@@ -22,7 +22,7 @@ mod document;
 
 use self::document::{Block, document};
 
-const INSTALL: Duration = Duration::from_secs(180);
+const INSTALL: Duration = wait::LIMIT;
 
 /// The release, its version, and the registry with its images.
 async fn release() -> Result<Option<(PathBuf, String, &'static Registry)>> {

@@ -31,7 +31,7 @@ use crate::proxy::ServicePort;
 use crate::registry::Registry;
 use crate::subnet::Subnet;
 use crate::waits::timed;
-use crate::{Result, admission, audit, command, disk, memory, pki, ports, texts, tools};
+use crate::{Result, admission, audit, command, disk, memory, pki, ports, texts, tools, wait};
 
 /// Settings of a control plane.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ pub struct Cluster {
 
 const KILL: Duration = Duration::ZERO;
 /// Time limit of one request for readiness.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(30);
 /// A process that does nothing. When it ends, the cluster's folder is removed.
 const FOLDER: &str = "folder";
 
@@ -218,7 +218,7 @@ impl Cluster {
 
     /// Waits until the API server is ready. It is polled, since nothing can be watched before that.
     async fn ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + wait::LIMIT;
         loop {
             let request = http_get("/readyz");
             let answer = tokio::time::timeout(ANSWER, self.client.request_text(request)).await;

@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Result, environment, tools};
 
 /// Time limit for a process that ends by itself.
-const LIFE: Duration = Duration::from_secs(300);
+const LIFE: Duration = Duration::from_secs(600);
 /// Time limit for a process that is stopped, with its grace period.
-const END: Duration = Duration::from_secs(60);
+const END: Duration = Duration::from_secs(180);
 
 /// A running process. Dropping it stops it and waits for its end.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ pub struct ServicePort {
 }
 
 /// Time limit until the task of a dropped port has ended: on a busy machine, it ends late.
-const RELEASED: Duration = Duration::from_secs(10);
+const RELEASED: Duration = Duration::from_secs(60);
 
 /// Listens on `address` as soon as a former port is released.
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

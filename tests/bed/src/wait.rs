@@ -13,8 +13,9 @@ use serde::de::DeserializeOwned;
 use crate::Result;
 use crate::waits::timed;
 
-/// Time limit of what takes moments, or a few seconds, on an idle machine.
-pub const LIMIT: Duration = Duration::from_secs(120);
+/// Time limit of what takes moments, or a few seconds, on an idle machine: it ends what hangs. Some
+/// machines of CI are ten times slower.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Watches the object `name` until `holds` is true for it (`None` if it does not exist); returns
 /// the object. After `limit`, the error has `what` and the last state of the object.

@@ -20,6 +20,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Time limit of the start of the clusters, with the product: it ends what hangs.
+const START: Duration = Duration::from_secs(540);
+/// Time limit of their end.
+const END: Duration = Duration::from_secs(180);
+
 /// A hub and a spoke for manual use.
 #[derive(Parser)]
 struct Args {
@@ -135,12 +140,12 @@ fn up(folder: &Path, mut wanted: Wanted) -> Result<()> {
     let mut hold = environment::clean(&mut hold).spawn()?;
     let mut line = hold.stdin.take().ok_or("no stdin")?;
     std::fs::write(folder.join("pid"), hold.id().to_string())?;
-    let deadline = Instant::now() + Duration::from_secs(180);
+    let deadline = Instant::now() + START;
     while !folder.join("ready").exists() {
         let ended = hold.try_wait()?.is_some();
         if ended || Instant::now() > deadline {
             let log = std::fs::read_to_string(folder.join("log"))?;
-            let what = if ended { "" } else { "the clusters are not ready after 180 seconds\n" };
+            let what = if ended { String::new() } else { format!("the clusters are not ready after {START:?}\n") };
             return Err(format!("{what}{}", log.trim_end()).into());
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -156,7 +161,7 @@ fn down(folder: &Path) -> Result<()> {
         return Ok(());
     };
     kill_process(pid, Signal::TERM)?;
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + END;
     while holder(folder).is_some() {
         if Instant::now() > deadline {
             return Err(format!("process {} does not end", pid.as_raw_nonzero()).into());

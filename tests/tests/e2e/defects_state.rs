@@ -204,7 +204,7 @@ fn go_operator_leaves_objects_behind() {
             assert!(Instant::now() < deadline, "the policy refuses nothing");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        site.hub.object("knativeserving", PLACE, "knative-serving").delete_within(Duration::from_secs(60)).await?;
+        site.hub.object("knativeserving", PLACE, "knative-serving").delete().await?;
         let roles = list(&site, PLACE, "clusterroles")
             .await?
             .into_iter()

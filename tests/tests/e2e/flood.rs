@@ -30,8 +30,9 @@ use crate::support::{namespace, resource, run};
 
 /// Reviews in a second, and in total.
 const REVIEWS: (u32, usize) = (200, 1000);
-/// Time within which the webhook answers 99 of 100 reviews, in seconds, by its own clock.
-const FAST: f64 = 0.02;
+/// Time within which the webhook answers 99 of 100 reviews, in seconds, by its own clock: at least
+/// this, and on a slow machine this many times the time that 99 of 100 take without a flood.
+const FAST: (f64, f64) = (0.02, 4.0);
 /// Attempts to see that: other tests use the machine at the same time.
 const ROUNDS: usize = 5;
 /// Time limit of a review, as in the chart.
@@ -206,14 +207,14 @@ async fn reviews(url: &hyper::Uri) -> Result<(Duration, Duration)> {
     Ok((times[times.len() / 2], times[times.len() * 99 / 100]))
 }
 
-/// Share of reviews that took longer than [`FAST`] between `before` and `after`.
+/// Share of reviews that were not fast between `before` and `after`.
 fn slow((fast, all): (f64, f64), before: (f64, f64)) -> f64 {
     1.0 - (fast - before.0) / (all - before.1)
 }
 
-/// How many reviews the webhook answered within [`FAST`], and how many in all, by the histogram at
-/// `metrics`. Its bounds are powers of two, so the last one below counts.
-async fn answered(metrics: SocketAddr) -> Result<(f64, f64)> {
+/// How many reviews the webhook answered within `limit` seconds, and how many in all, by the
+/// histogram at `metrics`. Its bounds are powers of two, so the last one below counts.
+async fn answered(metrics: SocketAddr, limit: f64) -> Result<(f64, f64)> {
     let deadline = Instant::now() + LIMIT;
     let text = loop {
         match http::get(metrics, "/metrics").await {
@@ -231,7 +232,7 @@ async fn answered(metrics: SocketAddr) -> Result<(f64, f64)> {
         let bound = line.split("le=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or_default();
         let count = line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
         // "+Inf" is a number for Rust, too.
-        if bound.parse::<f64>().is_ok_and(|bound| bound <= FAST) {
+        if bound.parse::<f64>().is_ok_and(|bound| bound <= limit) {
             fast = count;
         }
         all = count;
@@ -248,6 +249,7 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
         let (pod, _) = product.webhook.as_ref().ok_or("no webhook")?;
         let (url, id) = (format!("https://{}:8443/validate", pod.address).parse()?, pod.process.pid()?);
         let (before, quiet) = (measure::resident(id)?, reviews(&url).await?);
+        let fast = FAST.0.max(FAST.1 * quiet.1.as_secs_f64());
 
         let attacker = Attacker {
             address: hub.subnet().address(33),
@@ -267,9 +269,9 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
         let mut rounds = Vec::new();
         let mut flooded;
         loop {
-            let before = answered(attacker.metrics).await?;
+            let before = answered(attacker.metrics, fast).await?;
             flooded = reviews(&url).await?;
-            rounds.push(slow(answered(attacker.metrics).await?, before));
+            rounds.push(slow(answered(attacker.metrics, fast).await?, before));
             if rounds.last().is_some_and(|slow| *slow <= 0.01) || rounds.len() == ROUNDS {
                 break;
             }
@@ -286,8 +288,8 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
             flooded.0,
             flooded.1,
         );
-        eprintln!("share of reviews that took the webhook longer than {FAST} s, in each round: {rounds:.4?}");
-        assert!(rounds.iter().any(|slow| *slow <= 0.01), "p99 is more than {FAST} s in each round");
+        eprintln!("share of reviews that took the webhook longer than {fast:.3} s, in each round: {rounds:.4?}");
+        assert!(rounds.iter().any(|slow| *slow <= 0.01), "p99 is more than {fast:.3} s in each round");
         assert!(flooded.1 < LIMIT / 2, "p99 is {:?}", flooded.1);
         assert!(after < MEMORY, "{after} KiB");
         Ok(())

@@ -3,7 +3,6 @@
 //! them. And the way back: the Go operator takes over again.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
@@ -218,7 +217,7 @@ fn local_installation_is_taken_over_or_removed() {
                 gone(&hub, &resource).await?;
                 go_back(&hub, product, &mut go).await?;
             }
-            hub.object("namespace", "", "knative-serving").delete_within(Duration::from_secs(60)).await?;
+            hub.object("namespace", "", "knative-serving").delete().await?;
             // The operators' own namespace has their Pods.
             let own = objects(&hub.client()).await?.into_iter().filter(|object| object.contains(" knative-operator/"));
             nothing_left(&hub, &own.chain(before.iter().cloned()).collect()).await?;

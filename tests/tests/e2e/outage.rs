@@ -17,7 +17,7 @@ use crate::support::{
 
 /// Within which a revoked credential is reported, though nobody changes anything. Documents say a
 /// minute, the rest is for a loaded machine; all watches are renewed within four.
-const REVOKED: Duration = Duration::from_secs(120);
+const REVOKED: Duration = Duration::from_secs(180);
 
 #[test]
 fn outages_of_webhook_and_spoke_are_reported() {

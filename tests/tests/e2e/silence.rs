@@ -22,7 +22,7 @@ use crate::support::{
 
 /// Time limit of a recovery, on a loaded machine: less than the 240 s after which each watch ends
 /// in any case.
-const RECOVERY: Duration = Duration::from_secs(120);
+const RECOVERY: Duration = Duration::from_secs(200);
 /// Longer than the interval in which the operator renews its Lease.
 const UNUSED: Duration = Duration::from_secs(4);
 /// The watches of the operator on its hub, at least: on both kinds of resources and on

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// Time limit of an installation, with a large margin for a loaded machine.
-pub const INSTALL: Duration = Duration::from_secs(120);
+pub const INSTALL: Duration = wait::LIMIT;
 
 /// Time limit until something is in a log.
 const LOGGED: Duration = wait::LIMIT;

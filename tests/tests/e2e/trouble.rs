@@ -169,7 +169,7 @@ async fn elsewhere(hub: &Cluster, spoke: &Cluster, resource: &mut Value, product
     apply(hub, resource).await?;
     wait::until(&services, gateway, INSTALL, "gone", |s| s.is_none()).await?;
     ready(hub, resource).await?;
-    spoke.object("namespace", "", "istio-system").delete_within(Duration::from_secs(60)).await
+    spoke.object("namespace", "", "istio-system").delete().await
 }
 
 /// The existing ConfigMap is adopted, the additions of its owner stay, and this is reported once.

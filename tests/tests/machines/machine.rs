@@ -17,9 +17,9 @@ use tempfile::TempDir;
 use crate::passage;
 
 /// Time limit of `cluster up` with the product, on a busy machine.
-pub const LONG: Duration = Duration::from_secs(240);
+pub const LONG: Duration = Duration::from_secs(600);
 /// Time within which everything works or says what is in the way.
-pub const SHORT: Duration = Duration::from_secs(60);
+pub const SHORT: Duration = wait::LIMIT;
 /// Where the cache is mounted for a user who may not read that of root.
 const STORE: &str = "/mnt";
 

@@ -9,13 +9,14 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use knative_operator_tests::tools::project;
+use knative_operator_tests::wait;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use super::server::{Server, output_text, sha256};
 
 /// Time limit of each wait.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = wait::LIMIT;
 const INSTALL: &str = "tests/tools/install.sh";
 
 /// The path of a program that is installed here.

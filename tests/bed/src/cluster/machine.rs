@@ -35,7 +35,7 @@ wait"#;
 const UNSHARE: [&str; 7] =
     ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"];
 /// Time limit until the namespaces are there.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(120);
 
 /// Addresses of a real node: a small network with a number. They are those for benchmarks of
 /// networks (RFC 2544), which no other network uses.

@@ -15,12 +15,12 @@ use crate::waits::timed;
 use crate::{Result, wait};
 
 /// Time limit until a deleted object is gone.
-pub(super) const GONE: Duration = Duration::from_secs(120);
+pub(super) const GONE: Duration = wait::LIMIT;
 
 /// Most objects of a list.
 const MOST: u32 = 500;
 /// Time limit until discovery has a kind.
-const ANNOUNCED: Duration = Duration::from_secs(10);
+const ANNOUNCED: Duration = Duration::from_secs(60);
 /// Interval of polls, where nothing can be watched.
 const POLL: Duration = Duration::from_millis(20);
 

@@ -28,9 +28,9 @@ const FREE: usize = 12;
 /// Memory that must be available to keep one, in MiB.
 const MEMORY: u64 = 2 * memory::TEST;
 /// Time limit until a control plane is as at its start.
-const RENEWED: Duration = Duration::from_secs(60);
+const RENEWED: Duration = wait::LIMIT;
 /// Time limit until the processes of a test have ended.
-const ENDED: Duration = Duration::from_secs(10);
+const ENDED: Duration = Duration::from_secs(60);
 /// Interval of polls, where nothing can be watched.
 const POLL: Duration = Duration::from_millis(10);
 

@@ -54,7 +54,7 @@ const ORDER: [&[&str]; 4] = [
 /// Built-in groups whose names are in keys.
 const GROUPS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 /// Time limit until a control plane has settled.
-const SETTLED: Duration = Duration::from_secs(20);
+const SETTLED: Duration = Duration::from_secs(120);
 /// Time in which nothing may change.
 const QUIET: Duration = Duration::from_millis(150);
 

@@ -27,10 +27,10 @@ const PAUSE: &str = "registry.example/pause:1";
 /// The engine of network policies.
 const POLICIES: &str = "kube-router";
 /// Time limit until the node is ready.
-const READY: Duration = Duration::from_secs(90);
+const READY: Duration = wait::LIMIT;
 
 /// Time limit until containerd listens.
-const LISTENS: Duration = Duration::from_secs(30);
+const LISTENS: Duration = Duration::from_secs(120);
 
 /// Programs of a node in the order of their start: the kubelet needs containerd.
 const PROGRAMS: [&str; 4] = ["containerd", "kubelet", "kube-proxy", "coredns"];

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use knative_operator_tests::product::{self, FLEET};
 use knative_operator_tests::real::images;
 use knative_operator_tests::remaining::{objects, remaining};
-use knative_operator_tests::{Result, releases};
+use knative_operator_tests::{Result, releases, wait};
 use serde_json::json;
 
 use scene::Scene;
@@ -28,7 +28,7 @@ const EARLIER: &str = "1.22.0";
 /// The minor version before, and a version of it.
 const EARLIER_MINOR: (&str, &str) = ("1.21", "1.21.3");
 /// Time limit of a step.
-const LIMIT: Duration = Duration::from_secs(150);
+const LIMIT: Duration = wait::LIMIT;
 
 /// Results of the demo.
 #[derive(Default)]

@@ -1,7 +1,5 @@
 //! A ClusterProfile whose server becomes another cluster.
 
-use std::time::Duration;
-
 use knative_operator_shared::api::KnativeStatus;
 use knative_operator_shared::label::TRIGGER;
 use knative_operator_tests::cluster::Cluster;
@@ -65,7 +63,7 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         has_event(&hub, TEAM, "ClusterChanged", &uid).await?;
         has_condition(&hub, &resource, "InstallSucceeded", "Occupied", "Deployment theirs").await?;
         assert!(new.kubectl(&["get", "deployment", "controller", "-n", PLACE], "").await.is_err());
-        new.object("namespace", "", PLACE).delete_within(Duration::from_secs(60)).await?;
+        new.object("namespace", "", PLACE).delete().await?;
         let trigger = format!("{TRIGGER}=1");
         hub.kubectl(&["annotate", "knativeserving", "knative-serving", "-n", TEAM, &trigger], "").await?;
         let is_moved = |s: &KnativeStatus| {
