@@ -158,7 +158,9 @@ impl Connections {
             let access = Arc::clone(access);
             Arc::new(CredentialCache::start(self.fetcher.clone(), reference.clone(), access).await?)
         };
-        let service = SpokeService::new(Arc::clone(access), Arc::clone(&credentials), Arc::clone(&self.gate)).await?;
+        let spokes = self.slots.read().unwrap_or_else(PoisonError::into_inner).len();
+        let (own, gate) = (Arc::clone(access), Arc::clone(&self.gate));
+        let service = SpokeService::new(own, Arc::clone(&credentials), gate, spokes).await?;
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::info!(cluster = %reference, server = %access.server, "connecting");
         Ok(Connection {

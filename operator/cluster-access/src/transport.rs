@@ -33,9 +33,12 @@ use knative_operator_client::deadline::is_watch;
 
 /// Time limit of response headers: longer than the timeouts of admission webhooks.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval of pings, and time limit of their response.
+/// Interval of pings of a connection, at least and at most, and time limit of their response.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+const MAX_PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// Interval of the pings of all spokes together: of very many, each connection sends fewer.
+const ALL_PINGS: Duration = Duration::from_millis(6);
 /// The same of a Service behind the API server, which is slow at its start. The caller has a time
 /// limit of its own.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(86_400);
@@ -62,6 +65,8 @@ pub struct SpokeService {
     access: Arc<Access>,
     credentials: Arc<CredentialCache>,
     gate: Gate,
+    /// Interval of pings.
+    pings: Duration,
     pools: Arc<ArcSwap<ConnectionPools>>,
     arriving: Arriving,
 }
@@ -98,12 +103,18 @@ pub enum TransportError {
 }
 
 impl SpokeService {
-    /// A client for the spoke of `access` with `credentials`; each write is sent if `gate` holds at
-    /// that time. Connects on first use.
-    pub async fn new(access: Arc<Access>, credentials: Arc<CredentialCache>, gate: Gate) -> Result<Self, AccessError> {
+    /// A client for the spoke of `access`, one of this many `spokes`, with `credentials`; each write
+    /// is sent if `gate` holds at that time. Connects on first use.
+    pub async fn new(
+        access: Arc<Access>,
+        credentials: Arc<CredentialCache>,
+        gate: Gate,
+        spokes: usize,
+    ) -> Result<Self, AccessError> {
         let cached = credentials.current().await?;
-        let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, true)?));
-        Ok(Self { access, credentials, gate, pools, arriving: Arriving::default() })
+        let pings = ping_interval(spokes);
+        let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, (true, pings))?));
+        Ok(Self { access, credentials, gate, pings, pools, arriving: Arriving::default() })
     }
 
     /// A client that uses it.
@@ -114,7 +125,7 @@ impl SpokeService {
     /// Drops the connections; the next request opens a new connection, over HTTP/2 or HTTP/1.1.
     pub async fn reconnect(&self, http2: bool) -> Result<(), AccessError> {
         let cached = self.credentials.current().await?;
-        self.pools.store(Arc::new(pools(&self.access, &cached, http2)?));
+        self.pools.store(Arc::new(pools(&self.access, &cached, (http2, self.pings))?));
         Ok(())
     }
 
@@ -130,7 +141,7 @@ impl SpokeService {
         if current.certificate.as_ref() == certificate {
             return Ok(current);
         }
-        let fresh = Arc::new(pools(&self.access, cached, current.http2)?);
+        let fresh = Arc::new(pools(&self.access, cached, (current.http2, self.pings))?);
         self.pools.store(Arc::clone(&fresh));
         Ok(fresh)
     }
@@ -226,7 +237,18 @@ impl tower::Service<Request<Body>> for SpokeService {
     }
 }
 
-fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<ConnectionPools, AccessError> {
+/// Interval of the pings of each connection, with this many `spokes`.
+fn ping_interval(spokes: usize) -> Duration {
+    let all = ALL_PINGS.saturating_mul(u32::try_from(spokes).unwrap_or(u32::MAX));
+    all.clamp(PING_INTERVAL, MAX_PING_INTERVAL)
+}
+
+/// Connections with this interval of pings, over HTTP/2 or HTTP/1.1.
+fn pools(
+    access: &Access,
+    cached: &CachedCredential,
+    (http2, pings): (bool, Duration),
+) -> Result<ConnectionPools, AccessError> {
     let (config, name) = tls::config(access, cached.credential.identity.as_ref())?;
     let http = |idle: Option<Duration>, http2: bool| {
         HttpClient::builder(TokioExecutor::new())
@@ -235,7 +257,7 @@ fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<Conn
             .pool_idle_timeout(idle)
             .pool_max_idle_per_host(2)
             .http2_only(http2)
-            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_interval(pings)
             .http2_keep_alive_timeout(PING_TIMEOUT)
             .http2_keep_alive_while_idle(true)
             .build(SpokeConnector::new(&config, name.clone(), access.proxy.as_ref(), (http2, access.is_unencrypted())))
@@ -256,6 +278,12 @@ fn join(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn pings_of_very_many_spokes_are_rarer() {
+        let seconds = [1, 800, 1000, 5000, usize::MAX].map(|spokes| super::ping_interval(spokes).as_secs());
+        assert_eq!(seconds, [5, 5, 6, 30, 30]);
+    }
+
     #[test]
     fn server_path_is_prefix() {
         let join = |server: &str, path: &str| {

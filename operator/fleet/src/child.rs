@@ -98,15 +98,16 @@ fn reported(resource: &Knative) -> Reported {
 /// Since when `resource` is Ready in its current generation and version; or reason and message.
 fn ready(resource: &Knative) -> Result<Timestamp, (String, String)> {
     let waiting = |reason: &str, message: &str| Err((reason.to_owned(), message.to_owned()));
-    let Some(status) = resource.status().filter(|_| reported(resource) != Reported::Nothing) else {
-        return waiting(NOT_OBSERVED, "the resource has no status yet");
+    let status = match (reported(resource), resource.status()) {
+        (Reported::Earlier, _) => {
+            return waiting(NOT_OBSERVED, "the operator has not reported its state since its last change");
+        }
+        (Reported::Current, Some(status)) if status.observed_generation == resource.meta().generation => status,
+        (Reported::Current, _) => {
+            return waiting("NotReady", "the resource is being deleted, and a finalizer of others holds it");
+        }
+        (Reported::Nothing, _) => return waiting(NOT_OBSERVED, "the resource has no status yet"),
     };
-    if reported(resource) == Reported::Current && status.observed_generation != resource.meta().generation {
-        return waiting("NotReady", "the resource is being deleted, and a finalizer of others holds it");
-    }
-    if status.observed_generation != resource.meta().generation {
-        return waiting(NOT_OBSERVED, "the operator has not reported its state since its last change");
-    }
     let condition = status.conditions.iter().find(|condition| condition.type_ == READY);
     let Some(condition) = condition.filter(|condition| condition.status == "True") else {
         let text = |text: Option<&String>| text.cloned().unwrap_or_default();

@@ -122,27 +122,17 @@ fn reconcile_span(resource: &Desired) -> Span {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use http::Method;
     use knative_operator_shared::api::Component;
     use kube::core::DynamicObject;
     use serde_json::json;
     use tokio_util::task::AbortOnDropHandle;
 
     use super::*;
-    use crate::controller::fleets::tests::{Received, context, hub, until};
+    use crate::controller::fleets::tests::{Received, context, hub, panics_once, until};
 
     #[tokio::test]
     async fn reconcile_that_panics_is_reported_and_tried_again() {
-        let has_panicked = AtomicBool::new(false);
-        let panics_once = move |_: &Method, path: &str| {
-            let is_first = path.ends_with("/knativeservings/a/status") && !has_panicked.swap(true, Ordering::Relaxed);
-            // In the middle of the reconcile, which waits for the answer.
-            assert!(!is_first, "a fault");
-            None
-        };
-        let (hub, mut requests) = hub(Vec::new(), panics_once);
+        let (hub, mut requests) = hub(Vec::new(), panics_once("/knativeservings/a/status"));
         let (cx, _) = context(&hub);
         // There is none.
         let watching = Arc::clone(&cx);

@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 /// Within which a revoked credential is reported, though nobody changes anything. Documents say a
-/// minute, the rest is for a loaded machine; all watches are renewed within four.
+/// minute, the rest is for a loaded machine; five watches are renewed within four.
 const REVOKED: Duration = Duration::from_secs(180);
 
 #[test]

@@ -1,19 +1,25 @@
 //! What is kept between passes changes no decision, and only what changed is computed again.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 
 use jiff::Timestamp;
 use knative_operator_fleet::approval::Approved;
 use knative_operator_fleet::decision::Input;
 use knative_operator_fleet::revision::RevisionData;
+use knative_operator_fleet::template::manifest;
 use knative_operator_objects::ResourceKey;
 use knative_operator_rules as rules;
+use knative_operator_shared::api::KnativeFleet;
 use knative_operator_shared::api::fleet::OnFailure;
-use knative_operator_shared::label::FLEET_OUTCOME;
-use serde_json::json;
+use knative_operator_shared::fleet::stage::Stages;
+use knative_operator_shared::label::{ADOPT, FLEET_OUTCOME};
+use serde_json::{Value, json};
 
 use super::*;
-use crate::controller::fleets::contents;
+use crate::controller::fleets::contents::{self, CachedContents};
+use crate::controller::fleets::selected::Selected;
+use crate::controller::registry::Registry;
 
 /// The revision that is rolled out.
 const UPDATE: &str = "new";
@@ -157,6 +163,7 @@ impl World {
             claims: &claims,
             occupied: &occupied,
         };
+        observation.keep(&mut kept.observed);
         let clusters = self.clusters.iter();
         let members: Vec<Member> = clusters.map(|cluster| observation.member(cluster, &mut kept.observed)).collect();
         let (had_clusters, uncounted, approvals) = (BTreeSet::new(), BTreeMap::new(), Approved::new());
@@ -272,7 +279,7 @@ fn one_cluster_that_changed_is_computed_again_and_no_other() {
         world.pass(&mut kept);
         let contents = CachedContents::new(world.revisions(), &world.profiles, &[], &kept.contents);
         let computed = keys.iter().map(|key| {
-            let ObservedChild { record, wanted, .. } = &kept.observed[key];
+            let ObservedChild { record, wanted, .. } = &kept.observed.resources[key];
             (Arc::clone(record), wanted.clone(), contents.of(UPDATE, &key.0, key.1))
         });
         computed.collect()

@@ -7,6 +7,7 @@
 //! writes ([`apply`]), measures ([`gates`]), and publishes the status ([`publish`]).
 
 mod apply;
+mod cached;
 mod clusters;
 mod contents;
 mod cost;

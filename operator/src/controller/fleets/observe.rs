@@ -7,15 +7,16 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Comp
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
-use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
+use knative_operator_shared::label::{ADOPT, FLEET};
 use serde_json::Value;
 
+use super::cached::Cache;
 use super::contents::CachedContents;
 use super::selected::Selected;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::child;
-use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused, Wanted};
-use knative_operator_fleet::template::{ChildRecord, child_name, content_with, manifest};
+use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused};
+use knative_operator_fleet::template::{ChildRecord, child_name, manifest};
 
 /// A cluster and a component.
 pub type ChildKey = (ClusterProfileReference, Component);
@@ -81,7 +82,7 @@ impl Children {
 }
 
 /// Whether `fleet` owns `resource`.
-fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
+pub fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
     let (meta, owner) = (resource.meta(), fleet.metadata.uid.as_deref());
     let mut owners = meta.owner_references.iter().flatten();
     // The webhook checks who writes references to this kind.
@@ -121,22 +122,9 @@ pub struct FleetObservation<'a> {
     pub occupied: &'a HashSet<ChildKey>,
 }
 
-/// The state of a resource, and what it was computed from.
-pub struct ObservedChild {
-    stored: Arc<Knative>,
-    record: Arc<ChildRecord>,
-    /// The content of its revision, which depends on the labels and properties of the cluster.
-    wanted: Option<Arc<Wanted>>,
-    components: Vec<Component>,
-    applied: Applied,
-}
-
-/// States of resources.
-pub type Cache = HashMap<ChildKey, ObservedChild>;
-
 impl FleetObservation<'_> {
-    /// The state of `cluster`.
-    pub fn member(&self, cluster: &ClusterProfileReference, cache: &mut Cache) -> Member {
+    /// The state of `cluster`, computed.
+    pub fn observed(&self, cluster: &ClusterProfileReference, cache: &mut Cache) -> Member {
         let profile = self.profiles.get(cluster);
         let traits = Traits::of(profile.map(Arc::as_ref));
         // A key is two allocations, and this is done for each cluster in each pass.
@@ -190,39 +178,9 @@ impl FleetObservation<'_> {
         Some(format!("{kind} {}/{}{of} uses the cluster: {fix}", other.namespace(), other.name()))
     }
 
-    fn applied(&self, key: &ChildKey, stored: &Arc<Knative>, cache: &mut Cache) -> Applied {
-        let cluster = &key.0;
-        let known = cache.get(key).filter(|known| Arc::ptr_eq(&known.stored, stored));
-        let record = known.map_or_else(|| Arc::new(child::record(stored)), |known| Arc::clone(&known.record));
-        let wanted = self.contents.of(&record.revision, cluster, key.1);
-        let components = self.components_of(cluster, &record);
-        if let Some(known) = known
-            && (&known.wanted, &known.components) == (&wanted, &components)
-        {
-            return known.applied.clone();
-        }
-        let manifest = self.manifest(key, &record);
-        let mut applied = child::applied(stored, manifest.as_ref());
-        applied.content = content_with(applied.content, components.iter().copied());
-        let has_revision = stored.annotation(FLEET_REVISION).is_some();
-        if !has_revision || !is_owned(self.fleet, stored) {
-            match self.revision_of(cluster, key.1, &applied) {
-                // Of another fleet, with the same content: it becomes one of this fleet.
-                Some(revision) if has_revision => (applied.revision, applied.has_drifted) = (revision, true),
-                // It is not a resource of the fleet yet.
-                _ => (applied.content, applied.since, applied.outcome) = (0, jiff::Timestamp::UNIX_EPOCH, None),
-            }
-            // It depends on all revisions, and is not kept.
-            return applied;
-        }
-        let stored = Arc::clone(stored);
-        cache.insert(key.clone(), ObservedChild { stored, record, wanted, components, applied: applied.clone() });
-        applied
-    }
-
     /// The components of the revision of a resource of `cluster` with `record`. An earlier version
     /// recorded no update for a component that was added or dropped: there, those that it has.
-    fn components_of(&self, cluster: &ClusterProfileReference, record: &ChildRecord) -> Vec<Component> {
+    pub fn components_of(&self, cluster: &ClusterProfileReference, record: &ChildRecord) -> Vec<Component> {
         let data = self.contents.revisions.get(record.revision.as_str()).filter(|_| record.outcome.is_some());
         let has = |component: &Component| {
             let key = (cluster.clone(), *component);
@@ -232,7 +190,7 @@ impl FleetObservation<'_> {
     }
 
     /// The revision with the content of `applied`.
-    fn revision_of(
+    pub fn revision_of(
         &self,
         cluster: &ClusterProfileReference,
         component: Component,
@@ -254,10 +212,6 @@ impl FleetObservation<'_> {
         Some(manifest((namespace, name, self.owner), &child, &key.0, key.1, &template, record))
     }
 }
-
-#[cfg(test)]
-#[path = "cached_tests.rs"]
-mod cached_tests;
 
 #[cfg(test)]
 mod tests {

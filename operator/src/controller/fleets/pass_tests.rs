@@ -49,6 +49,13 @@ const WHY: &str = "a policy refuses it";
 /// Method, path and body of a request.
 pub type Received = (Method, String, Value);
 
+/// For [`hub`]: the first request with the path `suffix` panics, and so what waits for its answer.
+pub fn panics_once(suffix: &'static str) -> impl Fn(&Method, &str) -> Option<u16> {
+    let has_panicked = AtomicBool::new(false);
+    let fails = move |path: &str| path.ends_with(suffix) && !has_panicked.swap(true, Ordering::Relaxed);
+    move |_, path| fails(path).then(|| panic!("a fault"))
+}
+
 /// A hub with `fleets`, and the requests that it receives. What `refused` has a code for is
 /// refused; on watches, nothing happens.
 pub fn hub(
@@ -378,14 +385,7 @@ async fn refused_finalizer_keeps_no_status() {
 
 #[tokio::test]
 async fn fleet_whose_pass_panics_is_tried_again_and_stops_no_other() {
-    let has_panicked = AtomicBool::new(false);
-    let panics_once = move |_: &Method, path: &str| {
-        let is_first = path.ends_with("/knativefleets/a/status") && !has_panicked.swap(true, Ordering::Relaxed);
-        // In the middle of the pass, which waits for the answer.
-        assert!(!is_first, "a fault");
-        None
-    };
-    let (hub, mut requests) = hub(Vec::from(["a", "b"].map(fleet)), panics_once);
+    let (hub, mut requests) = hub(Vec::from(["a", "b"].map(fleet)), panics_once("/knativefleets/a/status"));
     let (cx, exported) = context(&hub);
     cx.registry.set_listed();
     cx.profiles.reset(Vec::new());

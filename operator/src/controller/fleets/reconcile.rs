@@ -217,6 +217,7 @@ fn members<'c>(
     let (contents, skipped) = (observation.contents, child::skipped(update, since));
     let generation = approval::of_failures(since);
     let mut members = Vec::new();
+    observation.keep(&mut state.observed);
     for (cluster, gone) in all {
         let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
         member.keep_stage(observation.stages, update, current, contents);

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 
-use super::contents;
 use super::gates::Runs;
-use super::observe::{self, ChildKey, Children};
+use super::observe::{ChildKey, Children};
 use super::permitted::Answers;
 use super::refused_write::RefusedWrite;
 use super::repairs::Repairs;
 use super::selected::Selected;
+use super::{cached, contents};
 use crate::controller::hub_changes::Changes;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::budget::Observed;
@@ -72,7 +72,7 @@ impl Clusters {
 #[derive(Default)]
 pub struct FleetState {
     pub contents: Mutex<contents::Cache>,
-    pub observed: observe::Cache,
+    pub observed: cached::Cache,
     /// Resources that were written, until the watch reports them.
     pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
     /// Writes that the API server refused.
@@ -158,9 +158,7 @@ impl FleetState {
     /// Forgets others than `clusters` and `children`.
     pub fn forget_others(&mut self, clusters: &HashSet<ClusterProfileReference>, children: &Children) {
         self.timers.retain(|cluster| clusters.contains(cluster));
-        // What was observed of a former resource is never taken for another one's.
-        let is_full = self.observed.len() > children.own.len();
-        self.observed.retain(|key, _| !is_full || children.own.contains_key(key));
+        self.observed.forget_others(clusters, children);
         self.repairs.retain(|key| children.own.contains_key(key));
         self.unrecorded.retain(|key, _| children.own.contains_key(key));
     }
