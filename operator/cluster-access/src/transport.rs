@@ -103,8 +103,8 @@ pub enum TransportError {
 }
 
 impl SpokeService {
-    /// A client for the spoke of `access`, one of this many `spokes`, with `credentials`; each write
-    /// is sent if `gate` holds at that time. Connects on first use.
+    /// A client for the spoke of `access`, one of this many `spokes`, with `credentials`; each
+    /// write is sent if `gate` holds at that time. Connects on first use.
     pub async fn new(
         access: Arc<Access>,
         credentials: Arc<CredentialCache>,

@@ -84,7 +84,7 @@ impl FleetObservation<'_> {
                 is_claimed || self.children.others.contains_key(key)
             });
         if depends_on_others {
-            return self.observed(cluster, cache);
+            return self.observed(cluster, |key, stored| self.applied(key, stored, cache));
         }
         let is_same = |known: &&ObservedCluster| {
             let before = known.own.iter().map(|one| one.as_ref().map(Arc::as_ptr));
@@ -94,7 +94,7 @@ impl FleetObservation<'_> {
         if let Some(known) = cache.clusters.get(cluster).filter(is_same) {
             return known.member.clone();
         }
-        let member = self.observed(cluster, cache);
+        let member = self.observed(cluster, |key, stored| self.applied(key, stored, cache));
         let own = own.into_iter().map(Option::<&Arc<Knative>>::cloned).collect();
         let known = ObservedCluster { profile: profile.cloned(), own, member: member.clone() };
         cache.clusters.insert(cluster.clone(), known);

@@ -10,7 +10,6 @@ use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::{ADOPT, FLEET};
 use serde_json::Value;
 
-use super::cached::Cache;
 use super::contents::CachedContents;
 use super::selected::Selected;
 use crate::controller::registry::Registry;
@@ -123,8 +122,12 @@ pub struct FleetObservation<'a> {
 }
 
 impl FleetObservation<'_> {
-    /// The state of `cluster`, computed.
-    pub fn observed(&self, cluster: &ClusterProfileReference, cache: &mut Cache) -> Member {
+    /// The state of `cluster`, with that of its resources, which `applied` finds.
+    pub fn observed(
+        &self,
+        cluster: &ClusterProfileReference,
+        mut applied: impl FnMut(&ChildKey, &Arc<Knative>) -> Applied,
+    ) -> Member {
         let profile = self.profiles.get(cluster);
         let traits = Traits::of(profile.map(Arc::as_ref));
         // A key is two allocations, and this is done for each cluster in each pass.
@@ -146,7 +149,7 @@ impl FleetObservation<'_> {
         let child = |(key, stored): &(ChildKey, Option<&Arc<Knative>>)| Child {
             component: key.1,
             conflict: self.conflict(key),
-            applied: stored.map(|stored| self.applied(key, stored, cache)),
+            applied: stored.map(|stored| applied(key, stored)),
         };
         let stage = self.stages.index_of(&traits);
         let children = resources.iter().filter(|(key, _)| !self.occupied.contains(key)).map(child).collect();
@@ -320,7 +323,7 @@ mod tests {
                 occupied: &HashSet::new(),
             };
             let key = (cluster.clone(), Component::Serving);
-            let applied = observation.applied(&key, &stored, &mut Cache::default());
+            let applied = observation.applied(&key, &stored, &mut <_>::default());
             assert_eq!((applied.content, applied.has_drifted), (expected, false), "{outcome:?}");
         }
     }
