@@ -19,13 +19,18 @@ const MIN_WATCH: Duration = Duration::from_secs(5);
 pub fn duration_of(index: usize, now: Duration) -> Duration {
     // Multiples of the golden ratio divide an interval evenly, regardless of their number.
     const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
-    let interval = if index < FREQUENT { FREQUENT_INTERVAL } else { INTERVAL };
+    let interval = interval_of(index);
     // Less than a thousand watches, so the conversion is exact.
     let number = f64::from(u16::try_from(index).unwrap_or(u16::MAX));
     let place = interval.mul_f64((number * GOLDEN_RATIO).fract());
     let over = (now.as_secs_f64() - place.as_secs_f64()).rem_euclid(interval.as_secs_f64());
     let left = interval.saturating_sub(Duration::from_secs_f64(over));
     if left < MIN_WATCH { left + interval } else { left }
+}
+
+/// How often the watch number `index` of a cluster is renewed.
+fn interval_of(index: usize) -> Duration {
+    if index < FREQUENT { FREQUENT_INTERVAL } else { INTERVAL }
 }
 
 #[cfg(test)]
@@ -40,14 +45,15 @@ mod tests {
             // Renewed at its end, each lasts as long as its interval.
             for (index, end) in ends.iter().enumerate() {
                 let next = duration_of(index, *end + Duration::from_millis(20));
-                let interval = if index < FREQUENT { FREQUENT_INTERVAL } else { INTERVAL };
-                assert!(interval.abs_diff(next) < Duration::from_secs(1), "{index}: {next:?}");
+                assert!(interval_of(index).abs_diff(next) < Duration::from_secs(1), "{index}: {next:?}");
             }
             ends.truncate(FREQUENT);
             ends.sort();
             ends
         };
-        for (count, start) in [5, 6, 9, 14, 22].into_iter().flat_map(|count| [0, 7, 100, 86_399].map(|s| (count, s))) {
+        for (count, start) in
+            [5, 6, 9, 14, 22, 60].into_iter().flat_map(|count| [0, 7, 100, 86_399].map(|s| (count, s)))
+        {
             let all = ends(count, start);
             let around = (all[0] + FREQUENT_INTERVAL).saturating_sub(all[FREQUENT - 1]);
             let gaps = all.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).chain([around]);

@@ -63,6 +63,7 @@ pub mod exec;
 pub mod identity;
 mod metrics;
 mod named_secrets;
+mod pings;
 pub mod profile;
 pub mod profiles;
 pub mod provider;

@@ -27,18 +27,13 @@ use tracing::{Instrument, Span};
 use super::connector::{SpokeConnector, is_http2_unsupported};
 use super::credential::{CachedCredential, CredentialCache};
 use super::error::AccessError;
+use super::pings::{self, Turns};
 use super::profile::Access;
 use super::tls;
 use knative_operator_client::deadline::is_watch;
 
 /// Time limit of response headers: longer than the timeouts of admission webhooks.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval of pings of a connection, at least and at most, and time limit of their response.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-const MAX_PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Interval of the pings of all spokes together: of very many, each connection sends fewer.
-const ALL_PINGS: Duration = Duration::from_millis(6);
 /// The same of a Service behind the API server, which is slow at its start. The caller has a time
 /// limit of its own.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(86_400);
@@ -112,7 +107,7 @@ impl SpokeService {
         spokes: usize,
     ) -> Result<Self, AccessError> {
         let cached = credentials.current().await?;
-        let pings = ping_interval(spokes);
+        let pings = pings::interval(spokes);
         let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, (true, pings))?));
         Ok(Self { access, credentials, gate, pings, pools, arriving: Arriving::default() })
     }
@@ -237,12 +232,6 @@ impl tower::Service<Request<Body>> for SpokeService {
     }
 }
 
-/// Interval of the pings of each connection, with this many `spokes`.
-fn ping_interval(spokes: usize) -> Duration {
-    let all = ALL_PINGS.saturating_mul(u32::try_from(spokes).unwrap_or(u32::MAX));
-    all.clamp(PING_INTERVAL, MAX_PING_INTERVAL)
-}
-
 /// Connections with this interval of pings, over HTTP/2 or HTTP/1.1.
 fn pools(
     access: &Access,
@@ -252,13 +241,13 @@ fn pools(
     let (config, name) = tls::config(access, cached.credential.identity.as_ref())?;
     let http = |idle: Option<Duration>, http2: bool| {
         HttpClient::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
+            .timer(Turns::default())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(idle)
             .pool_max_idle_per_host(2)
             .http2_only(http2)
             .http2_keep_alive_interval(pings)
-            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .http2_keep_alive_timeout(pings::TIMEOUT)
             .http2_keep_alive_while_idle(true)
             .build(SpokeConnector::new(&config, name.clone(), access.proxy.as_ref(), (http2, access.is_unencrypted())))
     };
@@ -278,12 +267,6 @@ fn join(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn pings_of_very_many_spokes_are_rarer() {
-        let seconds = [1, 800, 1000, 5000, usize::MAX].map(|spokes| super::ping_interval(spokes).as_secs());
-        assert_eq!(seconds, [5, 5, 6, 30, 30]);
-    }
-
     #[test]
     fn server_path_is_prefix() {
         let join = |server: &str, path: &str| {
