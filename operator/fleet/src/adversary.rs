@@ -88,7 +88,9 @@ impl World {
     pub fn look(&mut self) {
         let mut has_looked = false;
         let seen = self.members.iter_mut().enumerate().filter(|(index, _)| !self.silent.contains(index));
-        for applied in seen.flat_map(|(_, member)| &mut member.children).filter_map(|child| child.applied.as_mut()) {
+        for applied in
+            seen.flat_map(|(_, member)| member.children.iter_mut()).filter_map(|child| child.applied.as_mut())
+        {
             if applied.reported != Reported::Current && !applied.is_lost() {
                 (applied.reported, has_looked) = (Reported::Current, true);
             }
@@ -195,7 +197,8 @@ impl World {
             }
             Action::Pause(paused) => self.paused = *paused,
             Action::Retry => {
-                for applied in self.members.iter_mut().flat_map(|m| &mut m.children).filter_map(|c| c.applied.as_mut())
+                for applied in
+                    self.members.iter_mut().flat_map(|m| m.children.iter_mut()).filter_map(|c| c.applied.as_mut())
                 {
                     let retried = applied.outcome.as_ref().and_then(Outcome::retried);
                     applied.outcome = retried.or(applied.outcome.take());

@@ -23,6 +23,7 @@ pub mod budget;
 mod bundles;
 pub mod child;
 mod conditions;
+pub mod copy_on_write;
 #[cfg(test)]
 mod counterexamples;
 mod decide;

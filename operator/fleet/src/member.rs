@@ -8,6 +8,7 @@ use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::version::Version;
 
 use super::absence::Gone;
+use super::copy_on_write::CopyOnWrite;
 use super::gates::Gates;
 use super::outcome::Outcome;
 use super::timer::{Elapsed, Phase};
@@ -40,7 +41,7 @@ pub struct Member {
     /// What its gates say about the update.
     pub gates: Gates,
     /// Its resources, one for each component that any revision in use has.
-    pub children: Vec<Child>,
+    pub children: CopyOnWrite<Vec<Child>>,
 }
 
 /// A fault of the hub that hides the state of a cluster.
@@ -245,7 +246,7 @@ impl Member {
             refused: None,
             unrecorded: None,
             gates: Gates::Passed,
-            children,
+            children: children.into(),
         }
     }
 

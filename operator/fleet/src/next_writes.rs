@@ -34,7 +34,7 @@ impl Member {
             return writes;
         }
         let begun = Outcome::Progressing { was_ready: self.was_ready(revision, contents) };
-        for child in &self.children {
+        for child in self.children.iter() {
             let wanted = self.wanted(child, revision, contents);
             if child.conflict.is_some() || child.has(wanted.as_deref()) {
                 continue;

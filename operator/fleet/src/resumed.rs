@@ -87,7 +87,7 @@ fn cluster_that_is_tried_again_is_observed_for_all_its_time_and_starts_no_other(
     let mut world = failed();
     // Some time later, somebody asks for another try.
     pass(&mut world, DEADLINE);
-    for child in &mut world.members[0].children {
+    for child in world.members[0].children.iter_mut() {
         let applied = child.applied.as_mut().unwrap();
         applied.outcome = applied.outcome.as_ref().and_then(Outcome::retried).or(applied.outcome.clone());
     }

@@ -101,7 +101,8 @@ mod tests {
     /// The revisions of KnativeServing on the clusters with an odd number.
     fn revisions(world: &World) -> Vec<String> {
         let odd = world.members.iter().skip(1).step_by(2);
-        let serving = odd.flat_map(|member| &member.children).filter(|child| child.component == Component::Serving);
+        let serving =
+            odd.flat_map(|member| member.children.iter()).filter(|child| child.component == Component::Serving);
         serving.filter_map(|child| child.applied.as_ref()).map(|applied| applied.revision.clone()).collect()
     }
 

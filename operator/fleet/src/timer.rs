@@ -71,7 +71,10 @@ impl Timers {
             is_measured: false,
             not_ready_for: SignedDuration::ZERO,
         };
-        let timer = self.0.entry(cluster.clone()).or_insert_with(new);
+        let Some(timer) = self.0.get_mut(cluster) else {
+            self.0.insert(cluster.clone(), new());
+            return Elapsed::default();
+        };
         let interval = now - timer.observed;
         timer.observed = now;
         // While gates are measured, no time passes for the end of the update.

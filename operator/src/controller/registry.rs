@@ -1,7 +1,7 @@
 //! Registry of all custom resources, so that two of one kind never install on the same cluster.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -18,35 +18,39 @@ use knative_operator_objects::ResourceKey;
 #[derive(Debug, Default)]
 struct Indexed {
     resources: HashMap<ResourceKey, Arc<Knative>>,
-    by_target: HashMap<ClusterProfileReference, BTreeSet<ResourceKey>>,
+    by_target: HashMap<ClusterProfileReference, Resources>,
     /// Those for the hub itself.
-    local: BTreeSet<ResourceKey>,
+    local: Resources,
     /// By uid of the fleet that owns them.
-    by_owner: HashMap<String, BTreeSet<ResourceKey>>,
+    by_owner: HashMap<String, Resources>,
 }
+
+/// Resources by their keys.
+type Resources = BTreeMap<ResourceKey, Arc<Knative>>;
 
 impl Indexed {
     fn insert(&mut self, key: &ResourceKey, resource: Arc<Knative>) {
         self.remove(key);
-        match &resource.common().cluster_profile_ref {
-            Some(target) => self.by_target.entry(target.clone()).or_default().insert(key.clone()),
-            None => self.local.insert(key.clone()),
+        let indexed = match &resource.common().cluster_profile_ref {
+            Some(target) => self.by_target.entry(target.clone()).or_default(),
+            None => &mut self.local,
         };
+        indexed.insert(key.clone(), Arc::clone(&resource));
         for fleet in fleets_of(&resource) {
-            self.by_owner.entry(fleet.to_owned()).or_default().insert(key.clone());
+            self.by_owner.entry(fleet.to_owned()).or_default().insert(key.clone(), Arc::clone(&resource));
         }
         self.resources.insert(key.clone(), resource);
     }
 
     fn remove(&mut self, key: &ResourceKey) -> Option<Arc<Knative>> {
-        fn forget<K, Q>(index: &mut HashMap<K, BTreeSet<ResourceKey>>, of: &Q, key: &ResourceKey)
+        fn forget<K, Q>(index: &mut HashMap<K, Resources>, of: &Q, key: &ResourceKey)
         where
             K: Hash + Eq + Borrow<Q>,
             Q: Hash + Eq + ?Sized,
         {
-            if let Some(keys) = index.get_mut(of) {
-                keys.remove(key);
-                if keys.is_empty() {
+            if let Some(resources) = index.get_mut(of) {
+                resources.remove(key);
+                if resources.is_empty() {
                     index.remove(of);
                 }
             }
@@ -54,7 +58,7 @@ impl Indexed {
         let resource = self.resources.remove(key)?;
         match &resource.common().cluster_profile_ref {
             Some(target) => forget(&mut self.by_target, target, key),
-            None => drop(self.local.take(key)),
+            None => drop(self.local.remove(key)),
         }
         for fleet in fleets_of(&resource) {
             forget(&mut self.by_owner, fleet, key);
@@ -64,8 +68,7 @@ impl Indexed {
 
     /// The resources with the target cluster `target`, or for the hub itself.
     fn on(&self, target: Option<&ClusterProfileReference>) -> impl Iterator<Item = (&ResourceKey, &Arc<Knative>)> {
-        let keys = target.map_or(Some(&self.local), |target| self.by_target.get(target));
-        keys.into_iter().flatten().filter_map(|key| self.resources.get_key_value(key))
+        target.map_or(Some(&self.local), |target| self.by_target.get(target)).into_iter().flatten()
     }
 }
 
@@ -128,11 +131,9 @@ impl Registry {
         self.unreadable.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The resources that the fleet with `uid` owns.
-    pub fn owned_by(&self, uid: &str) -> Vec<Arc<Knative>> {
-        let all = self.read();
-        let keys = all.by_owner.get(uid).into_iter().flatten();
-        keys.filter_map(|key| all.resources.get(key).cloned()).collect()
+    /// Calls `each` with the resources that the fleet with `uid` owns, in the order of their keys.
+    pub fn for_each_owned(&self, uid: &str, mut each: impl FnMut(&ResourceKey, &Arc<Knative>)) {
+        self.read().by_owner.get(uid).into_iter().flatten().for_each(|(key, resource)| each(key, resource));
     }
 
     /// Calls `each` with the resources whose target cluster is one of `clusters`.

@@ -140,7 +140,7 @@ async fn write_one(
     write: &Write,
 ) -> Result<Option<Knative>, WriteError> {
     let key = write.key();
-    let (stored, now) = (observation.children.own.get(&key), Timestamp::now());
+    let (stored, now) = (observation.children.own().get(&key), Timestamp::now());
     let record = match (&write.change, stored) {
         (Change::Delete, Some(stored)) => return write::delete(&cx.hub, stored).await.map(|()| None),
         (Change::Delete, None) => return Ok(None),

@@ -33,6 +33,7 @@ type Computed = Vec<(Arc<ChildRecord>, Option<Arc<Wanted>>, Option<Arc<Wanted>>)
 /// What is kept between passes.
 #[derive(Default)]
 struct Kept {
+    children: Children,
     contents: Mutex<contents::Cache>,
     observed: Cache,
 }
@@ -146,8 +147,10 @@ impl World {
     /// A pass: what it observes, and decides.
     fn pass(&self, kept: &mut Kept) -> String {
         let selected = Selected::from(self.clusters.clone());
-        let mut children = Children::of(&self.fleet, &self.registry);
-        children.add_others(&self.fleet, &selected, &self.registry);
+        let mut children = std::mem::take(&mut kept.children);
+        children.collect(&self.fleet, &self.registry);
+        let left = children.left(&selected);
+        children.add_others(&self.fleet, (&selected, &left), &self.registry);
         let stages = Stages::of(&self.fleet.spec.rollout).unwrap();
         let contents = CachedContents::new(self.revisions(), &self.profiles, &[], &kept.contents);
         let (refused, claims, occupied) = (HashMap::new(), HashMap::new(), HashSet::new());
@@ -163,9 +166,8 @@ impl World {
             claims: &claims,
             occupied: &occupied,
         };
-        observation.keep(&mut kept.observed);
-        let clusters = self.clusters.iter();
-        let members: Vec<Member> = clusters.map(|cluster| observation.member(cluster, &mut kept.observed)).collect();
+        let mut observed = Observed::new(&observation, &mut kept.observed);
+        let members: Vec<Member> = self.clusters.iter().map(|cluster| observed.member(cluster)).collect();
         let (had_clusters, uncounted, approvals) = (BTreeSet::new(), BTreeMap::new(), Approved::new());
         let input = Input {
             stages: &stages,
@@ -186,7 +188,9 @@ impl World {
         };
         let decision = input.decide();
         contents.forget_others(&selected.set);
-        format!("{members:#?}\n{decision:#?}")
+        let summary = format!("{:?}", children.own().keys());
+        kept.children = children;
+        format!("{summary}\n{members:#?}\n{decision:#?}")
     }
 }
 

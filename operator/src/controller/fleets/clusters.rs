@@ -10,7 +10,7 @@ use knative_operator_shared::fleet::placement::{self, UnknownProperties, dividin
 use knative_operator_shared::fleet::placement_error::{DecisionError, PlacementError};
 use knative_operator_shared::fleet::selector::Traits;
 
-use super::observe::ChildKey;
+use super::children::ChildKey;
 use super::selected::Selected;
 use super::store::{FleetKey, Store};
 use knative_operator_cluster_access::profiles::{Profiles, Versions};

@@ -14,12 +14,17 @@ use knative_operator_fleet::member::{Contents, Wanted};
 use knative_operator_fleet::revision::RevisionData;
 use knative_operator_fleet::template::{content_with, wanted};
 
-/// What was computed before, by cluster.
-pub type Cache = HashMap<ClusterProfileReference, Known>;
+/// What was computed before.
+#[derive(Debug, Default)]
+pub struct Cache {
+    by_cluster: HashMap<ClusterProfileReference, Known>,
+    /// Names of the revisions when others were forgotten.
+    revisions: Vec<String>,
+}
 
 /// Contents for a cluster.
 #[derive(Debug)]
-pub struct Known {
+struct Known {
     /// The ClusterProfile that they were computed for.
     profile: Option<Arc<ClusterProfile>>,
     /// By revision and component, of which there are few.
@@ -55,7 +60,7 @@ impl<'a> CachedContents<'a> {
         cache: &'a Mutex<Cache>,
     ) -> Self {
         let contents = Self { revisions, profiles, versions, cache };
-        contents.cache().retain(|cluster, known| {
+        contents.cache().by_cluster.retain(|cluster, known| {
             let profile = profiles.get(cluster);
             let is_same = contents.are_of(known, profile);
             // The next comparison is that of the pointers.
@@ -71,10 +76,17 @@ impl<'a> CachedContents<'a> {
 
     /// Forgets what was computed for revisions that are gone, and for others than `clusters`.
     pub fn forget_others(&self, clusters: &HashSet<ClusterProfileReference>) {
-        self.cache().retain(|cluster, known| {
-            known.contents.retain(|(revision, ..)| self.revisions.contains_key(revision.as_str()));
-            clusters.contains(cluster)
-        });
+        let mut cache = self.cache();
+        let Cache { by_cluster, revisions } = &mut *cache;
+        if !revisions.iter().eq(self.revisions.keys()) {
+            *revisions = self.revisions.keys().map(|name| (*name).to_owned()).collect();
+            for known in by_cluster.values_mut() {
+                known.contents.retain(|(revision, ..)| self.revisions.contains_key(revision.as_str()));
+            }
+        }
+        if by_cluster.len() > clusters.len() {
+            by_cluster.retain(|cluster, _| clusters.contains(cluster));
+        }
     }
 
     /// The template of `component` for `cluster` in `revision`, with overrides.
@@ -109,17 +121,21 @@ impl<'a> CachedContents<'a> {
 
 impl Contents for CachedContents<'_> {
     fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Arc<Wanted>> {
-        if let Some(wanted) = self.cache().get(cluster).and_then(|known| known.get(revision, component)).cloned() {
+        // One that is not known may become known.
+        let data = *self.revisions.get(revision)?;
+        if let Some(wanted) =
+            self.cache().by_cluster.get(cluster).and_then(|known| known.get(revision, component)).cloned()
+        {
             return wanted;
         }
         let mut wanted = self.template(revision, cluster, component).map(|template| wanted(&template));
-        if let (Some(wanted), Some(data)) = (&mut wanted, self.revisions.get(revision)) {
+        if let Some(wanted) = &mut wanted {
             wanted.content = content_with(wanted.content, data.components());
         }
         let wanted = wanted.map(Arc::new);
         let new = || Known { profile: self.profiles.get(cluster).cloned(), contents: Vec::new() };
         let mut cache = self.cache();
-        let known = cache.entry(cluster.clone()).or_insert_with(new);
+        let known = cache.by_cluster.entry(cluster.clone()).or_insert_with(new);
         known.contents.push((revision.to_owned(), component, wanted.clone()));
         wanted
     }
@@ -165,9 +181,9 @@ mod tests {
             .unwrap();
             let profiles = HashMap::from([(cluster.clone(), Arc::new(profile))]);
             let revisions = BTreeMap::from([("r", &data)]);
-            let had = cache.lock().unwrap().contains_key(&cluster);
+            let had = cache.lock().unwrap().by_cluster.contains_key(&cluster);
             let contents = CachedContents::new(revisions, &profiles, &[], &cache);
-            let is_known = had.then(|| cache.lock().unwrap().contains_key(&cluster));
+            let is_known = had.then(|| cache.lock().unwrap().by_cluster.contains_key(&cluster));
             (is_known, contents.of("r", &cluster, Component::Serving).unwrap().content)
         };
         let eu = of("eu", "1Gi").1;
@@ -214,6 +230,23 @@ mod tests {
     }
 
     #[test]
+    fn revision_that_becomes_known_has_its_content() {
+        let data = RevisionData { serving: Some(Template::default()), ..RevisionData::default() };
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let (cache, profiles) = (Mutex::default(), HashMap::new());
+        let pass = |revisions: &[&'static str]| {
+            let revisions = revisions.iter().map(|revision| (*revision, &data)).collect();
+            let contents = CachedContents::new(revisions, &profiles, &[], &cache);
+            let of = |revision| contents.of(revision, &cluster, Component::Serving).is_some();
+            let known = (of("old"), of("new"));
+            contents.forget_others(&HashSet::from([cluster.clone()]));
+            known
+        };
+        assert_eq!((pass(&["new"]), pass(&["new"])), ((false, true), (false, true)));
+        assert_eq!((pass(&["new", "old"]), pass(&["new"])), ((true, true), (false, true)));
+    }
+
+    #[test]
     fn what_is_gone_is_forgotten() {
         let data = RevisionData { serving: Some(Template::default()), ..RevisionData::default() };
         let clusters =
@@ -229,8 +262,9 @@ mod tests {
         }
         contents(&["new"]).forget_others(&HashSet::from([clusters[0].clone()]));
         let cache = cache.lock().unwrap();
-        let known: Vec<_> = cache[&clusters[0]].contents.iter().map(|(revision, ..)| revision.as_str()).collect();
-        assert_eq!((cache.len(), known), (1, vec!["new"]));
+        let known: Vec<_> =
+            cache.by_cluster[&clusters[0]].contents.iter().map(|(revision, ..)| revision.as_str()).collect();
+        assert_eq!((cache.by_cluster.len(), known), (1, vec!["new"]));
     }
 
     #[test]
@@ -260,7 +294,7 @@ mod tests {
             (None, false),
         ] {
             assert_eq!(with(labels.clone()) != gone, is_canary, "{labels:?}");
-            assert_eq!(cache.lock().unwrap()[&cluster].contents.len(), 1, "{labels:?}");
+            assert_eq!(cache.lock().unwrap().by_cluster[&cluster].contents.len(), 1, "{labels:?}");
         }
     }
 }

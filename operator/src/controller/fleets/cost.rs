@@ -7,9 +7,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Time between a change and a pass, in which further changes are collected.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// The rest after a pass, in processor times of the pass: passes that take less than 250 ms take at
-/// most a fifth of a core.
-const REST: u32 = 4;
+/// The rest after a pass, in processor times of the pass: passes that take less than 500 ms take at
+/// most a third of a core.
+const REST: u32 = 2;
 /// The longest rest after a pass.
 const MAX_REST: Duration = Duration::from_secs(1);
 /// The same as long as nobody notices it: up to [`SHORT_REST`], passes take a twentieth of a core.
@@ -63,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passes_take_at_most_a_fifth_of_a_core() {
+    fn passes_take_at_most_a_third_of_a_core() {
         let (now, mut rest) = (Instant::now(), Rest::default());
         let millis = Duration::from_millis;
         let after = |rest: &Rest, at: Instant| rest.next(at) - now;
         assert_eq!(after(&rest, now), DEBOUNCE);
         // Passes of two fleets, one after another.
-        rest.after(millis(30), millis(0), now);
-        rest.after(millis(20), millis(0), now + millis(20));
-        assert_eq!(after(&rest, now + millis(20)), millis(200));
+        rest.after(millis(60), millis(0), now);
+        rest.after(millis(40), millis(0), now + millis(40));
+        assert_eq!(after(&rest, now + millis(40)), millis(200));
         // After the rest, a change is collected with the next ones only.
         assert_eq!(after(&rest, now + millis(500)), millis(500) + DEBOUNCE);
         rest.after(millis(900), millis(0), now + millis(500));
@@ -90,11 +90,11 @@ mod tests {
             (&[(1, 0)], DEBOUNCE),
             (&[(4, 0)], millis(80)),
             (&[(10, 0)], SHORT_REST),
-            (&[(40, 0)], millis(160)),
+            (&[(80, 0)], millis(160)),
             // Of ten fleets, one after another.
-            (&[(4, 0); 10], millis(160)),
+            (&[(8, 0); 10], millis(160)),
             // Writes to all clusters whose turn it is.
-            (&[(140, 100)], millis(160)),
+            (&[(180, 100)], millis(160)),
             (&[(100, 100)], DEBOUNCE),
         ];
         for (passes, expected) in cases {

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use knative_operator_shared::api::{ClusterProfileReference, Component, Knative};
-use knative_operator_shared::condition::INSTALL_SUCCEEDED;
-use knative_operator_shared::label::CLUSTER_UID;
+use knative_operator_shared::api::{ClusterProfileReference, Component};
 
-use super::observe::{ChildKey, Children};
-use crate::controller::conditions::OCCUPIED;
+use super::children::{ChildKey, Children};
+use super::installed::{cluster_uid, is_occupied};
 
 /// What several ClusterProfiles of one cluster share.
 #[derive(Debug, Default)]
@@ -21,10 +19,10 @@ pub struct Shared {
 /// What the ClusterProfiles `clusters` of the fleet share. The one whose resource came first owns
 /// the installation.
 pub fn shared(children: &Children, clusters: &[ClusterProfileReference]) -> Shared {
-    if !children.own.values().any(|resource| is_occupied(resource)) {
+    if !children.has_occupied() {
         return Shared::default();
     }
-    let child = |cluster: &ClusterProfileReference, component| children.own.get(&(cluster.clone(), component));
+    let child = |cluster: &ClusterProfileReference, component| children.own().get(&(cluster.clone(), component));
     let mut owners: BTreeMap<(Component, &str), &ClusterProfileReference> = BTreeMap::new();
     let mut owning: HashSet<&ClusterProfileReference> = HashSet::new();
     let all =
@@ -52,26 +50,18 @@ pub fn shared(children: &Children, clusters: &[ClusterProfileReference]) -> Shar
     shared
 }
 
-/// Uid of the cluster of `resource`, if the operator has reached it.
-pub fn cluster_uid(resource: &Knative) -> Option<&str> {
-    resource.status()?.annotations.get(CLUSTER_UID).map(String::as_str).filter(|uid| !uid.is_empty())
-}
-
-/// Whether the cluster of `resource` has another owner.
-pub fn is_occupied(resource: &Knative) -> bool {
-    let conditions = resource.status().into_iter().flat_map(|status| &status.conditions);
-    let mut installed = conditions.filter(|condition| condition.type_ == INSTALL_SUCCEEDED);
-    installed.any(|condition| condition.status == "False" && condition.reason.as_deref() == Some(OCCUPIED))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use knative_operator_rules as rules;
+    use knative_operator_shared::api::Knative;
+    use knative_operator_shared::condition::INSTALL_SUCCEEDED;
+    use knative_operator_shared::label::CLUSTER_UID;
     use serde_json::json;
 
     use super::*;
+    use crate::controller::conditions::OCCUPIED;
 
     fn resource(component: Component, cluster: &str, uid: &str, is_occupied: bool) -> (ChildKey, Arc<Knative>) {
         let reference = ClusterProfileReference { name: cluster.to_owned(), namespace: "n".to_owned() };
@@ -96,8 +86,8 @@ mod tests {
         let serving = |cluster, uid, is_occupied| resource(Component::Serving, cluster, uid, is_occupied);
         let own =
             [serving("a", "1", true), serving("b", "1", false), serving("c", "2", true), serving("d", "3", false)];
-        let children = Children { own: own.into(), ..Children::default() };
-        let clusters: Vec<_> = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
+        let children = Children::from_iter(own);
+        let clusters: Vec<_> = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
         // The cluster of "c" belongs to somebody else.
         assert_eq!(names(&shared(&children, &clusters)), [("a", "b")]);
         // "b" leaves the fleet.
@@ -113,7 +103,7 @@ mod tests {
             resource(eventing, "a", "1", false),
             resource(eventing, "b", "1", true),
         ];
-        let children = Children { own: own.into(), ..Children::default() };
+        let children = Children::from_iter(own);
         let clusters =
             ["a", "b"].map(|name| ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() });
         let shared = shared(&children, &clusters);

@@ -9,8 +9,9 @@ use knative_operator_rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, valida
 use knative_operator_shared::api::KnativeFleet;
 use knative_operator_shared::fleet::stage::{InvalidStages, Stages};
 
+use super::children::Children;
 use super::clusters::Selections;
-use super::observe::{Children, lost_child};
+use super::observe::lost_child;
 use super::publish::publish;
 use super::revisions::unreadable;
 use super::selected::Selected;

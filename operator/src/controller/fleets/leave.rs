@@ -12,10 +12,9 @@ use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
 use kube::Client;
 
-use super::duplicates::{cluster_uid, is_occupied};
-use super::observe::Children;
+use super::children::Children;
+use super::installed::installed_on;
 use super::publish::publish;
-use super::selected::Selected;
 use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
@@ -36,8 +35,8 @@ pub struct Unselected {
     /// Those whose ClusterProfile does not: nobody asked to uninstall, and the cluster can't be
     /// reached. They stay as they are, and are selected again when it is back.
     pub vanished: BTreeSet<ClusterProfileReference>,
-    /// Number of clusters with an installation that it selects. Several ClusterProfiles may be of
-    /// one cluster, or of none.
+    /// Number of clusters with an installation that it selects, if others leave. Several
+    /// ClusterProfiles may be of one cluster, or of none.
     pub staying: usize,
 }
 
@@ -56,12 +55,16 @@ impl Unselected {
     }
 }
 
-/// The clusters with resources that are not among those that the fleet has `selected`.
-pub fn unselected(children: &Children, selected: &Selected, profiles: &Profiles) -> Unselected {
+/// The clusters of resources that the fleet has `left`, because it does not select them.
+pub fn unselected(children: &Children, left: &BTreeSet<ClusterProfileReference>, profiles: &Profiles) -> Unselected {
+    // Most fleets have none, and nothing else asks how many stay.
+    if left.is_empty() {
+        return Unselected::default();
+    }
     let mut unselected = Unselected::default();
     let (mut staying, mut leaving) = (HashSet::new(), HashSet::new());
-    for ((cluster, _), resource) in children.own.iter().filter(|(_, resource)| !resource.is_terminating()) {
-        if selected.set.contains(cluster) {
+    for ((cluster, _), resource) in children.own().iter().filter(|(_, resource)| !resource.is_terminating()) {
+        if !left.contains(cluster) {
             staying.extend(installed_on(resource));
         } else if profiles.contains_key(cluster) {
             leaving.extend(installed_on(resource));
@@ -74,11 +77,6 @@ pub fn unselected(children: &Children, selected: &Selected, profiles: &Profiles)
     unselected
 }
 
-/// The uid of the cluster on which `resource` has installed something.
-fn installed_on(resource: &Knative) -> Option<&str> {
-    cluster_uid(resource).filter(|_| resource.installed_version().is_some() && !is_occupied(resource))
-}
-
 /// Deletes or orphans the first resources of `clusters`; returns whether there are more. `is_last`:
 /// their namespace is being deleted.
 pub async fn remove(
@@ -87,7 +85,7 @@ pub async fn remove(
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
 ) -> Result<bool, WriteError> {
-    let own = children.own.iter().filter(|(key, resource)| clusters.contains(&key.0) && !resource.is_terminating());
+    let own = children.own().iter().filter(|(key, resource)| clusters.contains(&key.0) && !resource.is_terminating());
     let own: Vec<Arc<Knative>> = own.map(|(_, resource)| Arc::clone(resource)).collect();
     // One that changed a moment ago doesn't keep the others; it is tried again.
     let (removed, is_partial) = write::batch(own, |resource| async move {
@@ -152,8 +150,8 @@ pub async fn delete(
         let status = status::unconfirmed(&old, generation, &message, Timestamp::now());
         return publish(cx, fleet, state, status).await.map(Some);
     }
-    if policy == Some(RemovalPolicy::Delete) && !children.own.is_empty() {
-        let (old, left) = (state.stored_status(fleet), installations(children));
+    if policy == Some(RemovalPolicy::Delete) && !children.own().is_empty() {
+        let (old, left) = (state.stored_status(fleet), children.installations());
         publish(cx, fleet, state, status::deleting(&old, fleet.metadata.generation, left, Timestamp::now())).await?;
     }
     match policy {
@@ -182,25 +180,17 @@ fn protection(fleet: &KnativeFleet) -> Option<String> {
 fn unconfirmed(fleet: &KnativeFleet, policy: RemovalPolicy, children: &Children) -> Option<String> {
     let meta = &fleet.metadata;
     // With `--cascade=orphan`, the garbage collector may have taken all resources away.
-    if children.own.is_empty() || !meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER) {
+    if children.own().is_empty() || !meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER) {
         return None;
     }
     // The number that the webhook showed, too: it must not pass because there are fewer now.
     let shown = fleet.status.as_ref().and_then(|status| status.installed).unwrap_or_default();
-    let installed = usize::try_from(installations(children).max(shown)).unwrap_or_default();
+    let installed = usize::try_from(children.installations().max(shown)).unwrap_or_default();
     let removal = Removal { policy, ..fleet.spec.removal.clone() };
     let (message, fix) = deletion::unconfirmed(meta, &removal, installed)?;
     Some(format!(
         "the fleet is being deleted, which {message}: nothing is uninstalled, and the rollout is stopped; {fix}"
     ))
-}
-
-/// The number of clusters on which resources of the fleet have begun to install something, by
-/// ClusterProfile.
-pub fn installations(children: &Children) -> i32 {
-    let own = children.own.iter().filter(|(_, resource)| resource.has_begun() && !is_occupied(resource));
-    let clusters: HashSet<_> = own.map(|((cluster, _), _)| cluster).collect();
-    i32::try_from(clusters.len()).unwrap_or(i32::MAX)
 }
 
 /// Deletes or orphans all resources, then removes the finalizer; returns when to continue.
@@ -214,13 +204,13 @@ async fn finalize(
     if !finalizers.iter().any(|finalizer| finalizer == FLEET_FINALIZER) {
         return Ok(Next::AwaitChange);
     }
-    let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
+    let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let is_last = policy == RemovalPolicy::Orphan && is_namespace_terminating(&cx.hub, namespace).await?;
     if remove(&cx.hub, (policy, is_last), children, &all).await? {
         return Ok(Next::After(Duration::ZERO));
     }
-    if policy == RemovalPolicy::Delete && !children.own.is_empty() {
+    if policy == RemovalPolicy::Delete && !children.own().is_empty() {
         // What was written a moment ago may be gone without a change that the watch reports.
         return Ok(Next::After(RETRY));
     }

@@ -9,7 +9,8 @@ use knative_operator_shared::label::{CLUSTER_UID, CONFIRM_REMOVAL};
 use kube::client::Body;
 use serde_json::json;
 
-use super::super::observe::ChildKey;
+use super::super::children::ChildKey;
+use super::super::selected::Selected;
 use super::super::write::BATCH;
 use super::*;
 use crate::controller::conditions::OCCUPIED;
@@ -41,11 +42,12 @@ fn only_installations_stay() {
         serving("leaves-too", "5", "1.22.1", ""),
         serving("g", "5", "1.22.1", ""),
     ];
-    let children = Children { own: own.into(), ..Children::default() };
+    let children = Children::from_iter(own);
     let selected = ["a", "b", "c", "d", "e", "f", "g"].map(reference);
     let profile = Arc::new(ClusterProfile::new("a", ClusterProfileSpec::default()));
-    let profiles = children.own.keys().map(|(cluster, _)| (cluster.clone(), Arc::clone(&profile))).collect();
-    let unselected = unselected(&children, &Selected::from(selected.to_vec()), &profiles);
+    let profiles = children.own().keys().map(|(cluster, _)| (cluster.clone(), Arc::clone(&profile))).collect();
+    let left = children.left(&Selected::from(selected.to_vec()));
+    let unselected = unselected(&children, &left, &profiles);
     assert_eq!((unselected.staying, unselected.leaving.len()), (2, 2));
 }
 
@@ -90,7 +92,7 @@ fn deletion_of_a_fleet_uninstalls_from_many_clusters_once_it_is_confirmed() {
         serving("b", &[Component::Serving.finalizer()], None),
         serving("c", &["other"], None),
     ];
-    let children = Children { own: own.into(), ..Children::default() };
+    let children = Children::from_iter(own);
     let asked = |annotations: serde_json::Value, policy| unconfirmed(&fleet(&annotations), policy, &children);
     let message = asked(json!({}), RemovalPolicy::Delete).unwrap();
     assert!(message.contains("would uninstall from 2 clusters") && message.contains("confirm-removal=2"), "{message}");
@@ -139,9 +141,8 @@ async fn resource_that_changed_does_not_keep_the_others() {
         }
     };
     let hub = Client::new(tower::service_fn(answer), "n");
-    let mut children = Children::default();
-    children.own.extend(["a", "b", "c"].map(own));
-    let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
+    let children = Children::from_iter(["a", "b", "c"].map(own));
+    let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
     assert!(remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await.is_err(), "it is tried again");
     assert_eq!(requests.load(Ordering::Relaxed), 3);
 }
@@ -156,11 +157,9 @@ async fn pass_makes_a_limited_number_of_deletions() {
         async move { Response::builder().status(404).body(Body::from(status.to_string().into_bytes())) }
     };
     let hub = Client::new(tower::service_fn(answer), "n");
-    let mut children = Children::default();
     for (left, total) in [(true, BATCH + 1), (false, BATCH)] {
-        children.own.clear();
-        children.own.extend((0..total).map(|number| own(&number.to_string())));
-        let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
+        let children: Children = (0..total).map(|number| own(&number.to_string())).collect();
+        let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
         let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await;
         assert_eq!((removed.ok(), requests.swap(0, Ordering::Relaxed)), (Some(left), BATCH));
     }

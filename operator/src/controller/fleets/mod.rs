@@ -2,18 +2,21 @@
 //! approvals, revisions and decisions ([`store`]); resources and ClusterProfiles come from the
 //! supervisor's watches.
 //!
-//! A pass ([`reconcile`]) gathers what it needs ([`gather`]), observes the clusters of a fleet
-//! ([`observe`], [`duplicates`], [`permitted`]), decides ([`knative_operator_fleet::decision`]),
-//! writes ([`apply`]), measures ([`gates`]), and publishes the status ([`publish`]).
+//! A pass ([`reconcile`]) collects the resources of a fleet ([`children`]), gathers what else it
+//! needs ([`gather`]), observes its clusters ([`observe`], [`cached`], [`duplicates`],
+//! [`permitted`]), decides ([`knative_operator_fleet::decision`]), writes ([`apply`]), measures
+//! ([`gates`]), and publishes the status ([`publish`]).
 
 mod apply;
 mod cached;
+mod children;
 mod clusters;
 mod contents;
 mod cost;
 mod duplicates;
 mod gates;
 mod gather;
+mod installed;
 mod leave;
 mod observe;
 mod permitted;

@@ -1,6 +1,6 @@
 //! Observes the clusters of a fleet and their resources.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
@@ -10,84 +10,11 @@ use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::{ADOPT, FLEET};
 use serde_json::Value;
 
+use super::children::{ChildKey, Children, is_owned};
 use super::contents::CachedContents;
-use super::selected::Selected;
-use crate::controller::registry::Registry;
 use knative_operator_fleet::child;
 use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused};
-use knative_operator_fleet::template::{ChildRecord, child_name, manifest};
-
-/// A cluster and a component.
-pub type ChildKey = (ClusterProfileReference, Component);
-
-/// The resources of a fleet.
-#[derive(Debug, Default)]
-pub struct Children {
-    /// The fleet's own.
-    pub own: BTreeMap<ChildKey, Arc<Knative>>,
-    /// Others that use a cluster.
-    pub others: HashMap<ChildKey, Arc<Knative>>,
-}
-
-impl Children {
-    /// The own resources of `fleet` among those of the hub.
-    pub fn of(fleet: &KnativeFleet, registry: &Registry) -> Self {
-        let own = registry.owned_by(fleet.metadata.uid.as_deref().unwrap_or_default()).into_iter();
-        let own = own.filter(|resource| is_owned(fleet, resource)).filter_map(|resource| {
-            let cluster = resource.common().cluster_profile_ref.clone()?;
-            Some(((cluster, resource.component()), resource))
-        });
-        Self { own: own.collect(), others: HashMap::new() }
-    }
-
-    /// Adds the other resources of the hub that use the clusters that `fleet` has `selected`, and
-    /// those of its own resources. Those of selected clusters that it may adopt become its own.
-    pub fn add_others(&mut self, fleet: &KnativeFleet, selected: &Selected, registry: &Registry) {
-        let own = self.own.keys().map(|(cluster, _)| cluster);
-        let left: BTreeSet<_> = own.filter(|cluster| !selected.set.contains(*cluster)).collect();
-        let others = &mut self.others;
-        registry.for_each_on(selected.clusters.iter().chain(left), |cluster, resource| {
-            if is_owned(fleet, resource) {
-                return;
-            }
-            let key = (cluster.clone(), resource.component());
-            if !resource.is_terminating() || !others.contains_key(&key) {
-                others.insert(key, Arc::clone(resource));
-            }
-        });
-        let adopted = self.others.iter().filter(|(key, other)| {
-            let is_free = !other.is_terminating() && child::is_adoptable(fleet, other);
-            is_free && selected.set.contains(&key.0) && !self.own.contains_key(*key)
-        });
-        for key in adopted.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.own.extend(self.others.remove_entry(&key));
-        }
-    }
-
-    /// The other resource of a cluster that is being deleted, unless the fleet has one, too: what
-    /// it installed is being removed.
-    fn former(&self, key: &ChildKey) -> Option<String> {
-        let is_former = |other: &&Arc<Knative>| other.is_terminating() && !self.own.contains_key(key);
-        let other = self.others.get(key).filter(is_former)?;
-        let kind = other.component();
-        Some(format!("{kind} {}/{}, which used the cluster, is being deleted", other.namespace(), other.name()))
-    }
-
-    /// Name of the resource for `key`: that of the stored one, or a new name.
-    pub fn name(&self, fleet: &str, (cluster, component): &ChildKey) -> String {
-        let stored = self.own.get(&(cluster.clone(), *component));
-        stored.map_or_else(|| child_name(fleet, cluster), |resource| resource.name().to_owned())
-    }
-}
-
-/// Whether `fleet` owns `resource`.
-pub fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
-    let (meta, owner) = (resource.meta(), fleet.metadata.uid.as_deref());
-    let mut owners = meta.owner_references.iter().flatten();
-    // The webhook checks who writes references to this kind.
-    let is_fleet = |kind: &str, uid: &str| kind == "KnativeFleet" && Some(uid) == owner;
-    meta.namespace == fleet.metadata.namespace && owners.any(|reference| is_fleet(&reference.kind, &reference.uid))
-}
+use knative_operator_fleet::template::{ChildRecord, manifest};
 
 /// Why a resource of `fleet` among `unreadable`, whose clusters are not known, keeps the fleet from
 /// knowing what is installed.
@@ -95,6 +22,15 @@ pub fn lost_child(fleet: &KnativeFleet, unreadable: &[Arc<Knative>]) -> Option<S
     let lost = unreadable.iter().find(|resource| is_owned(fleet, resource))?;
     let (component, namespace, name) = (lost.component(), lost.namespace(), lost.name());
     Some(format!("{component} {namespace}/{name} of this fleet can't be read, so its cluster is not known; correct it"))
+}
+
+/// The other resource of a cluster that is being deleted, unless the fleet has one, too: what it
+/// installed is being removed.
+fn former(children: &Children, key: &ChildKey) -> Option<String> {
+    let is_former = |other: &&Arc<Knative>| other.is_terminating() && !children.own().contains_key(key);
+    let other = children.others.get(key).filter(is_former)?;
+    let kind = other.component();
+    Some(format!("{kind} {}/{}, which used the cluster, is being deleted", other.namespace(), other.name()))
 }
 
 /// What is known about the clusters of a fleet.
@@ -121,22 +57,29 @@ pub struct FleetObservation<'a> {
     pub occupied: &'a HashSet<ChildKey>,
 }
 
+/// The resources of a cluster that a fleet has, or may have.
+pub type Resources<'a> = Vec<(ChildKey, Option<&'a Arc<Knative>>)>;
+
 impl FleetObservation<'_> {
-    /// The state of `cluster`, with that of its resources, which `applied` finds.
+    /// The resources of `cluster`, by the components of the fleet.
+    pub fn resources(&self, cluster: &ClusterProfileReference) -> Resources<'_> {
+        let resource = |component: &Component| {
+            let key = (cluster.clone(), *component);
+            let stored = self.children.own().get(&key);
+            (key, stored)
+        };
+        self.components.iter().map(resource).collect()
+    }
+
+    /// The state of `cluster`, with that of its `resources`, which `applied` finds.
     pub fn observed(
         &self,
         cluster: &ClusterProfileReference,
+        resources: &Resources<'_>,
         mut applied: impl FnMut(&ChildKey, &Arc<Knative>) -> Applied,
     ) -> Member {
         let profile = self.profiles.get(cluster);
         let traits = Traits::of(profile.map(Arc::as_ref));
-        // A key is two allocations, and this is done for each cluster in each pass.
-        let resource = |component: &Component| {
-            let key = (cluster.clone(), *component);
-            let stored = self.children.own.get(&key);
-            (key, stored)
-        };
-        let resources: Vec<(ChildKey, Option<&Arc<Knative>>)> = self.components.iter().map(resource).collect();
         let own = || resources.iter().filter_map(|(_, stored)| *stored);
         // Others may have a component that the fleet has dropped.
         let is_used = |component: Component, stored: Option<&Arc<Knative>>| {
@@ -145,7 +88,7 @@ impl FleetObservation<'_> {
         let used = || resources.iter().filter(|(key, stored)| is_used(key.1, *stored));
         let unavailable = unhealthy(profile.map(Arc::as_ref))
             .or_else(|| own().find_map(|child| child::unreachable(child)))
-            .or_else(|| used().find_map(|(key, _)| self.children.former(key)));
+            .or_else(|| used().find_map(|(key, _)| former(self.children, key)));
         let child = |(key, stored): &(ChildKey, Option<&Arc<Knative>>)| Child {
             component: key.1,
             conflict: self.conflict(key),
@@ -167,7 +110,7 @@ impl FleetObservation<'_> {
     /// The other resource that uses a cluster, unless the fleet has one, too.
     fn conflict(&self, key: &ChildKey) -> Option<String> {
         let Some(other) = self.children.others.get(key).filter(|other| !other.is_terminating()) else {
-            let older = self.claims.get(key).filter(|_| !self.children.own.contains_key(key))?;
+            let older = self.claims.get(key).filter(|_| !self.children.own().contains_key(key))?;
             return Some(format!("the older KnativeFleet {older} selects the cluster, too"));
         };
         let fleet = other.meta().labels.as_ref().and_then(|labels| labels.get(FLEET));
@@ -187,7 +130,7 @@ impl FleetObservation<'_> {
         let data = self.contents.revisions.get(record.revision.as_str()).filter(|_| record.outcome.is_some());
         let has = |component: &Component| {
             let key = (cluster.clone(), *component);
-            self.children.own.contains_key(&key) || self.occupied.contains(&key)
+            self.children.own().contains_key(&key) || self.occupied.contains(&key)
         };
         data.map_or_else(|| Component::ALL.into_iter().filter(has).collect(), |data| data.components().collect())
     }
@@ -218,13 +161,16 @@ impl FleetObservation<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Mutex;
 
     use knative_operator_rules as rules;
     use knative_operator_shared::label::{FLEET_CONTENT, FLEET_OUTCOME, FLEET_UPDATED_AT};
     use serde_json::json;
 
+    use super::super::cached::Observed;
     use super::*;
+    use crate::controller::registry::Registry;
     use knative_operator_fleet::revision::RevisionData;
 
     #[test]
@@ -236,38 +182,9 @@ mod tests {
         let serving = Arc::new(rules::parse(Component::Serving, &serving).unwrap());
         let mut children = Children::default();
         children.others.insert(key.clone(), Arc::clone(&serving));
-        assert!(children.former(&key).is_some_and(|why| why.contains("n/a, which used the cluster")));
-        children.own.insert(key.clone(), serving);
-        assert_eq!(children.former(&key), None);
-    }
-
-    #[test]
-    fn fleet_adopts_what_is_free_on_clusters_that_it_selects() {
-        let fleet = json!({"metadata": {"name": "p", "namespace": "n", "uid": "1"}, "spec": {"placement": {}}});
-        let fleet: KnativeFleet = serde_json::from_value(fleet).unwrap();
-        let registry = Registry::default();
-        let add = |name: &str, cluster: &str, meta: Value| {
-            let mut resource = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-                "metadata": {"name": name, "namespace": "n", "annotations": {ADOPT: "true"}},
-                "spec": {"clusterProfileRef": {"name": cluster, "namespace": "f"}}});
-            json_patch::merge(&mut resource["metadata"], &meta);
-            registry.set(Arc::new(rules::parse(Component::Serving, &resource).unwrap()));
-        };
-        let owner = json!([{"apiVersion": "v1", "kind": "KnativeFleet", "name": "p", "uid": "1"}]);
-        add("own", "a", json!({"ownerReferences": owner}));
-        add("second", "a", json!({}));
-        add("free", "b", json!({}));
-        add("unmarked", "c", json!({"annotations": null}));
-        add("ending", "d", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
-        add("elsewhere", "e", json!({}));
-        let clusters = ["a", "b", "c", "d"]
-            .map(|name| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() });
-        let mut children = Children::of(&fleet, &registry);
-        children.add_others(&fleet, &Selected::from(clusters.to_vec()), &registry);
-        let own: Vec<_> = children.own.values().map(|resource| resource.name()).collect();
-        assert_eq!(own, ["own", "free"]);
-        let others: BTreeSet<_> = children.others.values().map(|resource| resource.name()).collect();
-        assert_eq!(others, BTreeSet::from(["ending", "second", "unmarked"]));
+        assert!(former(&children, &key).is_some_and(|why| why.contains("n/a, which used the cluster")));
+        children.replace(key.clone(), serving);
+        assert_eq!(former(&children, &key), None);
     }
 
     #[test]
@@ -309,7 +226,8 @@ mod tests {
             let stored = Arc::new(rules::parse(Component::Serving, &stored).unwrap());
             let registry = Registry::default();
             registry.set(Arc::clone(&stored));
-            let children = Children::of(&fleet, &registry);
+            let mut children = Children::default();
+            children.collect(&fleet, &registry);
             let observation = FleetObservation {
                 fleet: &fleet,
                 owner: &owner,
@@ -323,7 +241,7 @@ mod tests {
                 occupied: &HashSet::new(),
             };
             let key = (cluster.clone(), Component::Serving);
-            let applied = observation.applied(&key, &stored, &mut <_>::default());
+            let applied = Observed::new(&observation, &mut <_>::default()).applied(&key, &stored);
             assert_eq!((applied.content, applied.has_drifted), (expected, false), "{outcome:?}");
         }
     }

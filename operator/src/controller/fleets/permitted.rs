@@ -12,7 +12,7 @@ use knative_operator_rules::authorization::permission::Permission;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::label::AUTHOR;
 
-use super::observe::Children;
+use super::children::Children;
 use crate::controller::author::{Authors, Unasked};
 
 /// Time for which a permission is kept while clusters wait for their turn.
@@ -34,13 +34,12 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The clusters among `clusters` that `fleet` may not have, with the reason.
+    /// The clusters among the `new` ones that `fleet` may not have, with the reason.
     pub async fn refused(
         &mut self,
         authors: Option<&Authors>,
         fleet: &KnativeFleet,
-        clusters: &[ClusterProfileReference],
-        children: &Children,
+        new: Vec<&ClusterProfileReference>,
     ) -> BTreeMap<ClusterProfileReference, String> {
         let recorded = fleet.metadata.annotations.as_ref().and_then(|all| all.get(AUTHOR));
         let author = recorded.and_then(|recorded| User::decode(recorded));
@@ -48,7 +47,6 @@ impl Answers {
             *self = Self { author, ..Self::default() };
         }
         let Some(authors) = authors else { return BTreeMap::new() };
-        let new = without_child(clusters, children);
         let Some(author) = self.author.clone() else {
             // Without the annotation, an earlier version stored the fleet: `audit` lists it.
             let unknown = recorded.map(|_| format!("the annotation {AUTHOR} of the fleet names nobody"));
@@ -111,9 +109,17 @@ impl Answers {
     }
 }
 
-/// Those of `clusters` that have no resource of the fleet.
-fn without_child<'c>(clusters: &'c [ClusterProfileReference], children: &Children) -> Vec<&'c ClusterProfileReference> {
-    let with: HashSet<&ClusterProfileReference> = children.own.keys().map(|(cluster, _)| cluster).collect();
+/// Those of the selected `clusters` that have no resource of the fleet, which has others on the
+/// clusters that it `left`.
+pub fn without_child<'c>(
+    (clusters, left): (&'c [ClusterProfileReference], &BTreeSet<ClusterProfileReference>),
+    children: &Children,
+) -> Vec<&'c ClusterProfileReference> {
+    // After the installation, all have one.
+    if children.clusters() == clusters.len() + left.len() {
+        return Vec::new();
+    }
+    let with: HashSet<&ClusterProfileReference> = children.own().keys().map(|(cluster, _)| cluster).collect();
     clusters.iter().filter(|cluster| !with.contains(*cluster)).collect()
 }
 
@@ -136,10 +142,12 @@ mod tests {
     use std::sync::Mutex;
 
     use http::{Request, Response};
+    use knative_operator_shared::api::{Component, Knative};
     use kube::Client;
     use kube::client::Body;
     use serde_json::{Value, json};
 
+    use super::super::selected::Selected;
     use super::*;
 
     /// Authors on a hub where the user `jane` may use what is in `permitted`: a namespace, or
@@ -190,8 +198,7 @@ mod tests {
         ];
         let (authors, asked) = authors(&["open", "closed/c"]);
         let mut answers = Answers::default();
-        let children = Children::default();
-        let refused = answers.refused(Some(&authors), &fleet("jane"), &clusters, &children).await;
+        let refused = answers.refused(Some(&authors), &fleet("jane"), clusters.iter().collect()).await;
         assert_eq!(refused.keys().map(|cluster| cluster.name.as_str()).collect::<Vec<_>>(), ["d", "e"]);
         let why = &refused[&clusters[3]];
         let start = "user \"jane\", who chose the clusters of the fleet, is not allowed to use ClusterProfile \"closed/d\"; bind";
@@ -205,24 +212,38 @@ mod tests {
         let mut questions = std::mem::take(&mut *asked.lock().unwrap());
         questions.sort();
         assert_eq!(questions, ["broken", "broken/e", "closed", "closed/c", "closed/d", "open"]);
-        answers.refused(Some(&authors), &fleet("jane"), &clusters, &children).await;
+        answers.refused(Some(&authors), &fleet("jane"), clusters.iter().collect()).await;
         assert!(asked.lock().unwrap().is_empty());
         // A permission is not kept for a cluster that joins later.
-        answers.refused(Some(&authors), &fleet("jane"), &[], &children).await;
+        answers.refused(Some(&authors), &fleet("jane"), Vec::new()).await;
         assert_eq!(answers.retry(), None);
-        answers.refused(Some(&authors), &fleet("jane"), &clusters[..1], &children).await;
+        answers.refused(Some(&authors), &fleet("jane"), vec![&clusters[0]]).await;
         assert_eq!(answers.retry(), Some(REFUSED));
         assert_eq!(*asked.lock().unwrap(), ["open"]);
         // Another author is asked about at once.
-        let refused = answers.refused(Some(&authors), &fleet("joe"), &clusters, &children).await;
+        let refused = answers.refused(Some(&authors), &fleet("joe"), clusters.iter().collect()).await;
         assert_eq!(refused.len(), clusters.len());
         // Nobody enforces permissions, or an earlier version stored the fleet.
-        assert!(answers.refused(None, &fleet("joe"), &clusters, &children).await.is_empty());
+        assert!(answers.refused(None, &fleet("joe"), clusters.iter().collect()).await.is_empty());
         let mut stored = fleet("joe");
         stored.metadata.annotations = None;
-        assert!(answers.refused(Some(&authors), &stored, &clusters, &children).await.is_empty());
+        assert!(answers.refused(Some(&authors), &stored, clusters.iter().collect()).await.is_empty());
         // The user has too many groups to record.
-        let refused = answers.refused(Some(&authors), &fleet(""), &clusters, &children).await;
+        let refused = answers.refused(Some(&authors), &fleet(""), clusters.iter().collect()).await;
         assert_eq!(refused.len(), clusters.len());
+    }
+
+    #[test]
+    fn clusters_without_a_resource_are_new() {
+        let cluster = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+        let serving = Arc::new(Knative::Serving(<_>::default()));
+        let children: Children =
+            ["a", "left"].map(|name| ((cluster(name), Component::Serving), Arc::clone(&serving))).into_iter().collect();
+        let new = |selected: &[&str]| {
+            let selected = Selected::from(selected.iter().map(|name| cluster(name)).collect::<Vec<_>>());
+            let new = without_child((&selected.clusters, &children.left(&selected)), &children);
+            new.iter().map(|cluster| cluster.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!((new(&["a"]), new(&["a", "b"]), new(&["b"])), (vec![], vec!["b".to_owned()], vec!["b".to_owned()]));
     }
 }

@@ -1,6 +1,6 @@
 //! One pass over a fleet: gather, observe, decide, write, publish.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,19 +13,21 @@ use knative_operator_shared::fleet::stage::REMOVAL;
 use knative_operator_shared::label::{CHANGED_BY, FLEET_VERSION, GROUP};
 use serde_json::{Value, json};
 
+use super::cached::Observed;
+use super::children::Children;
 use super::clusters::Selections;
 use super::contents::CachedContents;
 use super::duplicates::{Shared, shared};
 use super::gates::{self, Measuring, StageGates};
 use super::gather::{Gathered, gather};
-use super::observe::{Children, FleetObservation};
+use super::observe::FleetObservation;
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, delete_obsolete, of, of_children, own_revisions, record, resolved, used};
+use super::revisions::{components, delete_obsolete, of, own_revisions, record, resolved, used};
 use super::state::{Clusters, FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
-use super::{apply, cost, leave, withheld};
+use super::{apply, cost, leave, permitted, withheld};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use knative_operator_fleet::absence::Gone;
@@ -77,20 +79,26 @@ async fn pass(
     let meta = &fleet.metadata;
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     state.keep_only(fleet);
-    state.clusters = None;
+    let before = state.clusters.take();
     state.gates.collect(&cx.metrics.fleets);
     state.forget_reported(&cx.registry);
-    let mut children = Children::of(fleet, &cx.registry);
+    // A pass that fails keeps none of them.
+    let mut children = std::mem::take(&mut state.children);
+    children.collect(fleet, &cx.registry);
     state.merge_written(&mut children);
     let gathered = match gather(cx, (store, stored), selections, &children, state).await? {
         ControlFlow::Continue(gathered) => gathered,
-        ControlFlow::Break(next) => return Ok(next),
+        ControlFlow::Break(next) => {
+            state.children = children;
+            return Ok(next);
+        }
     };
     let Gathered { stages, withheld: without_finalizer, selected, profiles: all_profiles, versions: profile_versions } =
         gathered;
     let mut stored_status = state.stored_status(fleet);
     let clusters = &selected.clusters;
-    children.add_others(fleet, &selected, &cx.registry);
+    let left = children.left(&selected);
+    children.add_others(fleet, (&selected, &left), &cx.registry);
 
     let versions =
         Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
@@ -108,15 +116,13 @@ async fn pass(
     known.insert(&update, &data);
     let cache = std::mem::take(&mut state.contents);
     let contents = CachedContents::new(known, &all_profiles, &versions, &cache);
-    let in_use = of_children(&children);
+    let in_use = children.revisions();
     let components =
         components(&children, &contents.revisions, &used(&in_use, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
-    let unselected = leave::unselected(&children, &selected, &all_profiles);
+    let unselected = leave::unselected(&children, &left, &all_profiles);
     let observed = clusters.iter().chain(unselected.gone().map(|(cluster, _)| cluster));
     let claims = selections.claims(fleet, store, (profile_versions, &all_profiles), &observed);
-    let others = unselected.gone().map(|(cluster, _)| cluster).chain(children.own.keys().map(|(cluster, _)| cluster));
-    let others: HashSet<_> = others.filter(|cluster| !selected.set.contains(*cluster)).cloned().collect();
     let shared = shared(&children, clusters);
     let observation = FleetObservation {
         fleet,
@@ -130,7 +136,7 @@ async fn pass(
         claims: &claims,
         occupied: &shared.occupied,
     };
-    let mut uncounted = uncounted(cx, fleet, clusters, &children, &shared, state).await;
+    let mut uncounted = uncounted(cx, fleet, (clusters, &left), &children, &shared, state).await;
     uncounted.extend(unselected.described());
     let current = stored_status.current_revision.clone();
     let current = current.as_deref().filter(|current| contents.revisions.contains_key(current));
@@ -141,7 +147,8 @@ async fn pass(
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
     let members = members(&observation, all, (update.as_str(), current, since), &stage_gates, state);
-    state.forget_others(&selected.set, &children);
+    let is_same_selection = before.is_some_and(|before| Arc::ptr_eq(&before.selected, &selected));
+    state.forget_others(&selected.set, is_same_selection, &children);
 
     let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
     let has_failed = failed.contains(&update);
@@ -188,14 +195,15 @@ async fn pass(
     }
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
     new.requested_by = requested_by(fleet, &stored_status, &new);
-    new.installed = Some(leave::installations(&children));
+    new.installed = Some(children.installations());
     let used: BTreeSet<&str> = used(&in_use, &update, [&new.current_revision, &new.previous_revision]);
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
     failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);
     let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);
     contents.forget_others(&selected.set);
     drop(contents);
-    (state.contents, state.clusters) = (cache, Some(Clusters { selected: Arc::clone(&selected), others }));
+    let known = Clusters { selected: Arc::clone(&selected), others: left };
+    (state.contents, state.children, state.clusters) = (cache, children, Some(known));
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty() || withheld.is_some()).then_some(REFUSED_RETRY);
@@ -217,9 +225,10 @@ fn members<'c>(
     let (contents, skipped) = (observation.contents, child::skipped(update, since));
     let generation = approval::of_failures(since);
     let mut members = Vec::new();
-    observation.keep(&mut state.observed);
+    let mut cache = std::mem::take(&mut state.observed);
+    let mut observed = Observed::new(observation, &mut cache);
     for (cluster, gone) in all {
-        let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
+        let mut member = Member { gone, ..observed.member(cluster) };
         member.keep_stage(observation.stages, update, current, contents);
         let is_skipped = member.applied().any(|applied| applied.skipped.as_ref() == Some(&skipped));
         member.is_skipped = is_skipped;
@@ -230,6 +239,7 @@ fn members<'c>(
         }
         members.extend(member.counts(update, current, contents).then_some(member));
     }
+    state.observed = cache;
     members
 }
 
@@ -302,7 +312,7 @@ fn owner(fleet: &KnativeFleet) -> Value {
 async fn uncounted(
     cx: &Context,
     fleet: &KnativeFleet,
-    clusters: &[ClusterProfileReference],
+    (clusters, left): (&[ClusterProfileReference], &BTreeSet<ClusterProfileReference>),
     children: &Children,
     shared: &Shared,
     state: &mut FleetState,
@@ -310,7 +320,8 @@ async fn uncounted(
     let same = |owner| format!("the same cluster as ClusterProfile {owner}, which came first and is counted");
     let duplicates = shared.duplicates.iter().map(|(cluster, owner)| (cluster.clone(), ("Duplicate", same(owner))));
     let mut uncounted: BTreeMap<_, _> = duplicates.collect();
-    let unpermitted = state.answers.refused(cx.authors.as_ref(), fleet, clusters, children).await;
+    let new = permitted::without_child((clusters, left), children);
+    let unpermitted = state.answers.refused(cx.authors.as_ref(), fleet, new).await;
     state.unpermitted = unpermitted.keys().cloned().collect();
     uncounted.extend(unpermitted.into_iter().map(|(cluster, why)| (cluster, (NOT_PERMITTED, why))));
     uncounted

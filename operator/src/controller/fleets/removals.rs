@@ -10,8 +10,8 @@ use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::FLEET_LEFT_AT;
 
+use super::children::Children;
 use super::leave::{self, Unselected};
-use super::observe::Children;
 use super::state::{FleetState, uptime};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
@@ -77,7 +77,7 @@ pub async fn advance(
     let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
         decision.mark(cluster, leaving.contains_key(cluster), left_at(resource))
     };
-    let (marked, are_cleared) = mark(cx, children, wanted, state).await;
+    let (marked, are_cleared) = mark(cx, (children, &unselected.leaving), wanted, state).await;
     if !are_cleared && decision.record.allowed_until != before.allowed_until {
         // It would be for clusters as well that it is not about.
         decision.remove.clear();
@@ -103,7 +103,7 @@ fn leaving(
     // A protected resource can be orphaned, and one of a cluster that is not available.
     let uninstalls = fleet.spec.removal.policy == RemovalPolicy::Delete;
     let leaving = |cluster: &ClusterProfileReference| {
-        let of = |component| installed.children.own.get(&(cluster.clone(), component));
+        let of = |component| installed.children.own().get(&(cluster.clone(), component));
         let own = Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
         let own: Vec<&Knative> = own.map(Arc::as_ref).collect();
         let profile = installed.profiles.get(cluster).map(Arc::as_ref);
@@ -133,12 +133,14 @@ fn leaving(
 /// times are cleared.
 async fn mark(
     cx: &Context,
-    children: &Children,
+    (children, leaving): (&Children, &BTreeSet<ClusterProfileReference>),
     wanted: impl Fn(&ClusterProfileReference, &Knative) -> Option<Timestamp>,
     state: &mut FleetState,
 ) -> (Result<bool, WriteError>, bool) {
     let mut differing = Vec::new();
-    for (key, resource) in &children.own {
+    let leaving = leaving.iter().flat_map(|cluster| Component::ALL.map(|component| (cluster.clone(), component)));
+    let concerned: BTreeSet<_> = leaving.chain(children.marked().iter().cloned()).collect();
+    for (key, resource) in concerned.iter().filter_map(|key| children.own().get_key_value(key)) {
         let wanted = wanted(&key.0, resource).map(|since| since.to_string());
         if resource.annotation(FLEET_LEFT_AT) != wanted.as_deref() && !resource.is_terminating() {
             differing.push((key.clone(), Arc::clone(resource), wanted));
@@ -203,7 +205,7 @@ mod tests {
         };
         let time = "2026-01-01T00:00:00Z";
         let own = [resource("a", Some(time)), resource("b", Some(time)), resource("c", None)];
-        let children = Children { own: own.into(), ..Children::default() };
+        let children = Children::from_iter(own);
         let unselected = Unselected {
             leaving: [cluster("a")].into(),
             vanished: [cluster("b"), cluster("c")].into(),

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::observe::ChildKey;
+use super::children::ChildKey;
 
 /// Delay of the second repair; it doubles with each.
 const FIRST: Duration = Duration::from_secs(5);

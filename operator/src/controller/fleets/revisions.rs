@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use knative_operator_shared::api::{Component, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::label::{FLEET_PREVIOUS, FLEET_REVISION};
 use knative_operator_shared::version::Version;
 
-use super::observe::Children;
+use super::children::Children;
 use super::state::FleetState;
 use super::store::Store;
 use super::write::{self, WriteError};
@@ -14,12 +13,6 @@ use crate::controller::context::Context;
 use knative_operator_fleet::child;
 use knative_operator_fleet::revision::{self, Owner, RevisionData, Revisions};
 use knative_operator_fleet::versions::{self, VersionSources};
-
-/// Names of the revisions that the resources have, or return to.
-pub fn of_children(children: &Children) -> BTreeSet<&str> {
-    let names = [FLEET_REVISION, FLEET_PREVIOUS];
-    children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name))).collect()
-}
 
 /// Names of the revisions that are used: those of the resources, the update, and those that were
 /// rolled out.
@@ -40,7 +33,7 @@ pub fn components(
     used: &BTreeSet<&str>,
 ) -> BTreeSet<Component> {
     let of_revisions = used.iter().filter_map(|name| known.get(name)).flat_map(|data| data.components());
-    children.own.keys().map(|(_, component)| *component).chain(of_revisions).collect()
+    children.components().chain(of_revisions).collect()
 }
 
 /// What `fleet` rolls out, with the versions that its spec means now.
@@ -56,7 +49,7 @@ pub fn resolved(
     let (before, data) = (before.map(|revision| &revision.data), RevisionData::of(&fleet.spec));
     // A version is parsed for each resource: not in each pass.
     let needs_installed = versions::needs_installed(&data, before);
-    let own = children.own.iter().filter(|_| needs_installed);
+    let own = children.own().iter().filter(|_| needs_installed);
     let installed = own.filter_map(|((_, component), child)| Some((*component, child::known_version(child)?)));
     let installed: Vec<_> = installed.collect();
     let sources = VersionSources {
@@ -101,7 +94,7 @@ pub fn unreadable(
         return None;
     }
     let KnativeFleetStatus { current_revision, update_revision, .. } = status;
-    let used = used(&of_children(children), "", [current_revision, update_revision]);
+    let used = used(&children.revisions(), "", [current_revision, update_revision]);
     let meta = &fleet.metadata;
     let own = store.unreadable_revisions.iter().filter(|((namespace, name), revision)| {
         let is_own = meta.namespace.as_ref() == Some(namespace) && revision.owner == meta.uid;
@@ -175,6 +168,7 @@ mod tests {
 
     use knative_operator_rules as rules;
     use knative_operator_shared::api::ClusterProfileReference;
+    use knative_operator_shared::label::{FLEET_PREVIOUS, FLEET_REVISION};
     use serde_json::{Value, json};
 
     use super::*;
@@ -201,7 +195,7 @@ mod tests {
         });
         let resource = Arc::new(rules::parse(Component::Serving, &resource).unwrap());
         let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
-        let children = Children { own: [(key, resource)].into(), ..Children::default() };
+        let children = Children::from_iter([(key, resource)]);
         let status = KnativeFleetStatus::default();
         let why = super::unreadable(&store, &fleet("1"), &children, &status).unwrap();
         let expected =
@@ -226,9 +220,9 @@ mod tests {
         });
         let resource = Arc::new(rules::parse(Component::Serving, &resource).unwrap());
         let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
-        let children = Children { own: [(key, resource)].into(), ..Children::default() };
+        let children = Children::from_iter([(key, resource)]);
         let all = |children: &Children, current: &Option<String>| {
-            components(children, &known, &used(&of_children(children), "one", [current, &None])).len()
+            components(children, &known, &used(&children.revisions(), "one", [current, &None])).len()
         };
         assert_eq!(all(&children, &Some("one".to_owned())), 2, "a cluster returns to it");
         assert_eq!(all(&Children::default(), &Some("both".to_owned())), 2, "new clusters get it");

@@ -21,8 +21,8 @@ use serde_json::json;
 
 use self::measure::Measurement;
 use self::subject::Subject;
+use super::children::Children;
 use super::contents::CachedContents;
-use super::observe::Children;
 use crate::controller::context::Context;
 use crate::fleet_metrics::FleetMetrics;
 use knative_operator_fleet::decision::{Decision, Input};
@@ -192,7 +192,7 @@ impl Measuring<'_> {
 
     /// What a measurement is about: that of `member` after `update`, with this number.
     fn subject(&self, member: &Member, update: u64, number: u32) -> Option<Subject> {
-        let child = |component| self.children.own.get(&(member.cluster.clone(), component));
+        let child = |component| self.children.own().get(&(member.cluster.clone(), component));
         let meta = &self.fleet.metadata;
         Some(Subject {
             resource: Arc::clone(Component::ALL.into_iter().find_map(child)?),
@@ -217,7 +217,7 @@ impl Measuring<'_> {
             (name("REVISION"), self.input.update.to_owned()),
             (name("PREVIOUS_REVISION"), previous),
         ];
-        for child in &member.children {
+        for child in member.children.iter() {
             let Some(applied) = &child.applied else { continue };
             let word = child.component.word().to_uppercase();
             let before = applied.previous.as_deref().and_then(|previous| {
