@@ -4,7 +4,6 @@
 use std::time::Instant;
 
 use knative_operator_rules::unused_ingress;
-use knative_operator_runtime::compute::compute;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 
@@ -31,11 +30,12 @@ pub async fn warn_of_ignored_overrides(
     }
     state.warnings.subject = Some(subject);
     let (advice, unused) = (release.advice.clone(), unused_ingress(resource).map(|unused| unused.to_string()));
-    let unmatched = || knative_operator_render::names(release.objects()).unmatched(resource);
-    let unmatched = compute(resource.namespace(), unmatched).await;
-    let ignored = release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string));
-    let ignored = ignored_notes(ignored);
-    let due = state.warnings.due(advice.iter().chain(&unused).chain(&ignored).cloned().collect(), Instant::now());
+    let find = || {
+        let unmatched = knative_operator_render::names(release.objects()).unmatched(resource);
+        ignored_notes(release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)))
+    };
+    let ignored = cx.rendered.ignored((resource, version), release, find).await;
+    let due = state.warnings.due(advice.iter().chain(&unused).chain(&*ignored).cloned().collect(), Instant::now());
     let is_due = |note: &String| due.contains(note);
     if let Some(advice) = advice.filter(is_due) {
         cx.events.warning(resource, "VersionNotInBundle", advice);
@@ -43,8 +43,8 @@ pub async fn warn_of_ignored_overrides(
     if let Some(unused) = unused.filter(is_due) {
         cx.events.warning(resource, "IngressUnused", unused);
     }
-    for note in ignored.into_iter().filter(is_due) {
-        cx.events.warning(resource, "OverrideIgnored", note);
+    for note in ignored.iter().filter(|note| is_due(note)) {
+        cx.events.warning(resource, "OverrideIgnored", note.clone());
     }
 }
 

@@ -23,10 +23,16 @@ struct CacheKey {
 }
 
 /// Rendered objects, with their release.
-type Rendering = Option<(Release, Weak<Rendered>)>;
+#[derive(Debug)]
+struct Rendering {
+    release: Release,
+    rendered: Weak<Rendered>,
+    /// Notes about settings without effect, once somebody has asked for them.
+    ignored: Option<Arc<[String]>>,
+}
 
 /// Locked while the objects are rendered, so that concurrent callers share the result.
-type Slot = Arc<Mutex<Rendering>>;
+type Slot = Arc<Mutex<Option<Rendering>>>;
 
 /// Rendered objects that are in use. Few specs are rendered at the same time: see [`compute`].
 #[derive(Debug, Default)]
@@ -42,22 +48,50 @@ impl RenderCache {
         settings: &Settings,
     ) -> Result<Arc<Rendered>, RenderError> {
         let slot = self.slot(cache_key(resource, version));
-        if let Some(rendered) = slot.try_lock().ok().and_then(|known| in_use(&known, release)) {
+        if let Some(rendered) = slot.try_lock().ok().and_then(|known| in_use(known.as_ref(), release)) {
             return Ok(rendered);
         }
         // A spec with many patches takes long. Locked in the turn of the namespace: one that waits
         // for its turn keeps none waiting that has an equal spec.
         let render = || -> Result<Arc<Rendered>, RenderError> {
             let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(rendered) = in_use(&known, release) {
+            if let Some(rendered) = in_use(known.as_ref(), release) {
                 return Ok(rendered);
             }
             let rendered = knative_operator_render::objects(resource, version, release.objects(), settings)?;
             let rendered = Arc::new(rendered);
-            *known = Some((release.clone(), Arc::downgrade(&rendered)));
+            *known = Some(Rendering { release: release.clone(), rendered: Arc::downgrade(&rendered), ignored: None });
             Ok(rendered)
         };
         compute(resource.namespace(), render).await
+    }
+
+    /// Notes about settings of `resource` without effect in `release`: those that are known of the
+    /// objects in use, or what `find` finds.
+    pub async fn ignored(
+        &self,
+        (resource, version): (&Knative, &Version),
+        release: &Release,
+        find: impl FnOnce() -> Vec<String>,
+    ) -> Arc<[String]> {
+        let slot = self.slot(cache_key(resource, version));
+        let is_same = |of: &Rendering| of.release.is_same(release) && of.release.warnings == release.warnings;
+        let known = |of: &Option<Rendering>| of.as_ref().filter(|of| is_same(of)).and_then(|of| of.ignored.clone());
+        if let Some(ignored) = slot.try_lock().ok().and_then(|of| known(&of)) {
+            return ignored;
+        }
+        let find = || {
+            let mut of = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(ignored) = known(&of) {
+                return ignored;
+            }
+            let ignored: Arc<[String]> = find().into();
+            if let Some(of) = of.as_mut().filter(|of| is_same(of)) {
+                of.ignored = Some(Arc::clone(&ignored));
+            }
+            ignored
+        };
+        compute(resource.namespace(), find).await
     }
 
     fn slot(&self, key: CacheKey) -> Slot {
@@ -67,7 +101,7 @@ impl RenderCache {
         }
         let is_used = |slot: &Slot| {
             let known = slot.try_lock();
-            known.is_ok_and(|known| known.as_ref().is_some_and(|(_, rendered)| rendered.strong_count() > 0))
+            known.is_ok_and(|known| known.as_ref().is_some_and(|known| known.rendered.strong_count() > 0))
         };
         // Others that hold a slot are about to fill it.
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_used(slot));
@@ -76,9 +110,8 @@ impl RenderCache {
 }
 
 /// The objects that are `known` and in use, if they are of `release`.
-fn in_use(known: &Rendering, release: &Release) -> Option<Arc<Rendered>> {
-    let (_, rendered) = known.as_ref().filter(|(of, _)| of.is_same(release))?;
-    rendered.upgrade()
+fn in_use(known: Option<&Rendering>, release: &Release) -> Option<Arc<Rendered>> {
+    known.filter(|known| known.release.is_same(release))?.rendered.upgrade()
 }
 
 fn cache_key(resource: &Knative, version: &Version) -> CacheKey {
@@ -141,6 +174,26 @@ mod tests {
         let (first, second) = (compute("a", || ()), compute("a", || ()));
         runtime.block_on(async { futures::join!(first, second, get("a"), get("b"), free_one) });
         assert_eq!(*done.lock().unwrap(), ["b", "a"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn settings_without_effect_are_found_once_for_equal_specs() {
+        let serving = |cluster: &str, namespace: &str| {
+            let spec = json!({"clusterProfileRef": {"name": cluster, "namespace": "f"}, "version": "1.22"});
+            let resource = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+                "metadata": {"namespace": namespace, "name": "s"}, "spec": spec});
+            Knative::Serving(serde_json::from_value(resource).unwrap())
+        };
+        let (cache, version, release) = (RenderCache::default(), "1.22.0".parse().unwrap(), Release::default());
+        let rendered = cache.get(&serving("a", "n"), &version, &release, &Settings::default()).await.unwrap();
+        let ignored = async |cluster: &str, found: &str| {
+            cache.ignored((&serving(cluster, "n"), &version), &release, || vec![found.to_owned()]).await
+        };
+        assert_eq!(
+            (&*ignored("a", "one").await, &*ignored("b", "two").await),
+            (&["one".to_owned()][..], &["one".to_owned()][..])
+        );
+        drop(rendered);
     }
 
     #[test]
