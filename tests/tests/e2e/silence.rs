@@ -20,8 +20,8 @@ use crate::support::{
     apply, condition, delete, fleet, has_condition, jobs_done, namespace, ready, run, serving, status,
 };
 
-/// Time limit of a recovery, on a loaded machine: less than the 240 s after which each watch ends
-/// in any case.
+/// Time limit of a recovery, on a loaded machine: less than the 240 s after which the first watch
+/// ends in any case.
 const RECOVERY: Duration = Duration::from_secs(200);
 /// Longer than the interval in which the operator renews its Lease.
 const UNUSED: Duration = Duration::from_secs(4);
