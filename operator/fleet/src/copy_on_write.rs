@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A value that its clones share until one of them is changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct CopyOnWrite<T>(Arc<T>);
 
 impl<T> From<T> for CopyOnWrite<T> {

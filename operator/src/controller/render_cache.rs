@@ -66,8 +66,8 @@ impl RenderCache {
         compute(resource.namespace(), render).await
     }
 
-    /// Notes about settings of `resource` without effect in `release`: those that are known of the
-    /// objects in use, or what `find` finds.
+    /// Notes about settings of `resource` without effect in `release`: those that are known, or what
+    /// `find` finds.
     pub async fn ignored(
         &self,
         (resource, version): (&Knative, &Version),
@@ -80,18 +80,18 @@ impl RenderCache {
         if let Some(ignored) = slot.try_lock().ok().and_then(|of| known(&of)) {
             return ignored;
         }
+        // Not locked: what is rendered is available meanwhile. In its turn, another one may have
+        // found them.
         let find = || {
-            let mut of = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(ignored) = known(&of) {
-                return ignored;
-            }
-            let ignored: Arc<[String]> = find().into();
-            if let Some(of) = of.as_mut().filter(|of| is_same(of)) {
-                of.ignored = Some(Arc::clone(&ignored));
-            }
-            ignored
+            let found = known(&slot.lock().unwrap_or_else(PoisonError::into_inner));
+            found.unwrap_or_else(|| find().into())
         };
-        compute(resource.namespace(), find).await
+        let ignored: Arc<[String]> = compute(resource.namespace(), find).await;
+        let mut of = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = of.as_mut().filter(|of| is_same(of)) {
+            of.ignored = Some(Arc::clone(&ignored));
+        }
+        ignored
     }
 
     fn slot(&self, key: CacheKey) -> Slot {

@@ -30,6 +30,7 @@ mod selected;
 mod selected_properties;
 mod state;
 mod store;
+mod width;
 mod withheld;
 mod write;
 

@@ -115,11 +115,13 @@ pub fn without_child<'c>(
     (clusters, left): (&'c [ClusterProfileReference], &BTreeSet<ClusterProfileReference>),
     children: &Children,
 ) -> Vec<&'c ClusterProfileReference> {
+    let with = || children.own().keys().map(|(cluster, _)| cluster).collect::<HashSet<&ClusterProfileReference>>();
     // After the installation, all have one.
     if children.clusters() == clusters.len() + left.len() {
+        debug_assert!(with().is_superset(&clusters.iter().collect()), "a new cluster is not asked about");
         return Vec::new();
     }
-    let with: HashSet<&ClusterProfileReference> = children.own().keys().map(|(cluster, _)| cluster).collect();
+    let with = with();
     clusters.iter().filter(|cluster| !with.contains(*cluster)).collect()
 }
 
@@ -237,8 +239,8 @@ mod tests {
     fn clusters_without_a_resource_are_new() {
         let cluster = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
         let serving = Arc::new(Knative::Serving(<_>::default()));
-        let children: Children =
-            ["a", "left"].map(|name| ((cluster(name), Component::Serving), Arc::clone(&serving))).into_iter().collect();
+        let own = ["a", "left"].into_iter().flat_map(|name| Component::ALL.map(|component| (cluster(name), component)));
+        let children: Children = own.map(|key| (key, Arc::clone(&serving))).collect();
         let new = |selected: &[&str]| {
             let selected = Selected::from(selected.iter().map(|name| cluster(name)).collect::<Vec<_>>());
             let new = without_child((&selected.clusters, &children.left(&selected)), &children);

@@ -52,7 +52,7 @@ pub async fn keep_finalizer(cx: &Context, fleet: &KnativeFleet) -> Result<Option
     finalizers.push(FLEET_FINALIZER.to_owned());
     let why = match write::finalizers(&cx.hub, fleet, &finalizers).await {
         Ok(()) => return Ok(None),
-        Err(WriteError::Refused(why) | WriteError::Other(why)) => why,
+        Err(WriteError::Refused(why) | WriteError::Throttled(why) | WriteError::Other(why)) => why,
         Err(conflict @ WriteError::Conflict(_)) => return Err(conflict),
     };
     Ok(Some(Withheld::Finalizer(format!(

@@ -55,6 +55,9 @@ pub enum WriteError {
     /// The object changed: it is retried with what the watch reports.
     #[error("{0}")]
     Conflict(String),
+    /// The hub has too much to do (429): it is retried soon.
+    #[error("{0}")]
+    Throttled(String),
     /// Something else: it is retried.
     #[error("{0}")]
     Other(String),
@@ -65,6 +68,7 @@ impl From<kube::Error> for WriteError {
         match &error {
             kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Self::Refused(error_text(&error)),
             kube::Error::Api(status) if status.code == 409 => Self::Conflict(error_text(&error)),
+            kube::Error::Api(status) if status.code == 429 => Self::Throttled(error_text(&error)),
             _ => Self::Other(error_text(&error)),
         }
     }
