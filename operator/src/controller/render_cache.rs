@@ -66,8 +66,8 @@ impl RenderCache {
         compute(resource.namespace(), render).await
     }
 
-    /// Notes about settings of `resource` without effect in `release`: those that are known, or what
-    /// `find` finds.
+    /// Notes about settings of `resource` without effect in `release`: those that are known, or
+    /// what `find` finds.
     pub async fn ignored(
         &self,
         (resource, version): (&Knative, &Version),
