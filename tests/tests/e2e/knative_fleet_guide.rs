@@ -113,7 +113,7 @@ fn commands_of_the_fleet_guide_work() {
             ("Roll back", "   Complete   prod: "),
             ("Roll back", "\nstage "),
             ("Change some clusters only", "3 of 3 clusters updated"),
-            ("Clusters that join or leave", "Warning: spec.placement.clusterSelector: selects no ClusterProfile"),
+            ("The limit of removals", "Warning: spec.placement.clusterSelector: selects no ClusterProfile"),
             ("Read the status", "StageComplete"),
             ("Delete a fleet", "No resources found"),
         ] {
