@@ -144,12 +144,12 @@ impl Children {
 
     /// Whether the cluster of an own resource has another owner.
     pub fn has_occupied(&self) -> bool {
-        self.summary.occupied > 0
+        !self.summary.occupied.0.is_empty()
     }
 
     /// Own resources with a time at which their cluster left the fleet.
-    pub fn marked(&self) -> &BTreeSet<ChildKey> {
-        &self.summary.marked
+    pub fn marked(&self) -> impl Iterator<Item = &ChildKey> {
+        self.summary.marked.0.keys()
     }
 
     /// Name of the resource for `key`: that of the stored one, or a new name.
@@ -235,9 +235,10 @@ struct Summary {
     revisions: Tally<String>,
     /// Clusters on which they have begun to install something.
     begun: Tally<ClusterProfileReference>,
-    /// Number of those whose cluster has another owner.
-    occupied: usize,
-    marked: BTreeSet<ChildKey>,
+    /// Those whose cluster has another owner.
+    occupied: Tally<ChildKey>,
+    /// Those with a time at which their cluster left the fleet.
+    marked: Tally<ChildKey>,
 }
 
 impl Summary {
@@ -248,16 +249,12 @@ impl Summary {
         let revisions = [FLEET_REVISION, FLEET_PREVIOUS].into_iter().filter_map(|name| resource.annotation(name));
         revisions.for_each(|revision| self.revisions.change(revision, is_added));
         if is_occupied(resource) {
-            self.occupied = if is_added { self.occupied + 1 } else { self.occupied - 1 };
+            self.occupied.change(key, is_added);
         } else if resource.has_begun() {
             self.begun.change(&key.0, is_added);
         }
         if resource.annotation(FLEET_LEFT_AT).is_some() {
-            if is_added {
-                self.marked.insert(key.clone());
-            } else {
-                self.marked.remove(key);
-            }
+            self.marked.change(key, is_added);
         }
     }
 }

@@ -139,7 +139,7 @@ async fn mark(
 ) -> (Result<bool, WriteError>, bool) {
     let mut differing = Vec::new();
     let leaving = leaving.iter().flat_map(|cluster| Component::ALL.map(|component| (cluster.clone(), component)));
-    let concerned: BTreeSet<_> = leaving.chain(children.marked().iter().cloned()).collect();
+    let concerned: BTreeSet<_> = leaving.chain(children.marked().cloned()).collect();
     for (key, resource) in concerned.iter().filter_map(|key| children.own().get_key_value(key)) {
         let wanted = wanted(&key.0, resource).map(|since| since.to_string());
         if resource.annotation(FLEET_LEFT_AT) != wanted.as_deref() && !resource.is_terminating() {
