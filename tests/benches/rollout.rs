@@ -17,7 +17,8 @@
 //! `make bench`. Environment: `BENCH_FLEET` has the numbers of spokes (`1000`, or
 //! `10 100 1000 5000`), `BENCH_FLEETS` is the number of fleets that share them (1), of ten clusters
 //! each at least, `BENCH_IDLE` the number of idle seconds (10), `BENCH_STALL` that of seconds for
-//! which the hub's etcd stands still (60).
+//! which the hub's etcd stands still (60). `BENCH_PHASES` has the phases that follow the
+//! installation (`stages tenth ten rest killed refused stalled unreachable`, all of them).
 
 #[path = "rollout/layout.rs"]
 mod layout;
@@ -124,17 +125,28 @@ impl Bench {
         let all: Vec<usize> = (0..layout.clusters).collect();
         each(&all, |n| profile(client.clone(), n, layout.labels(n), self.sim.access(n, "sim"))).await?;
         self.phase("install", None, &Change::default()).await?;
-        self.phase("one ConfigMap key", None, &Change::key("1")).await?;
-        let change = Change { max_concurrent: Some(json!("10%")), ..Change::key("tenth") };
-        self.phase("one key, one stage, maxConcurrent: 10%", Some(layout.tenth()), &change).await?;
-        let change = Change { max_concurrent: Some(json!(10)), ..Change::key("ten") };
-        self.phase("one key, one stage, maxConcurrent: 10", Some(10), &change).await?;
-        self.rest().await?;
-        for (turn, fault) in [Fault::Killed, Fault::Refused, Fault::Stalled].into_iter().enumerate() {
-            self.disturbed(fault, &Change::key(&format!("fault-{turn}"))).await?;
-            tokio::time::sleep(SETTLE).await;
+        let phases = std::env::var("BENCH_PHASES").ok();
+        let phases = phases.as_deref().unwrap_or("stages tenth ten rest killed refused stalled unreachable");
+        for phase in phases.split_whitespace() {
+            match phase {
+                "stages" => self.phase("one ConfigMap key", None, &Change::key("1")).await?,
+                "tenth" => {
+                    let change = Change { max_concurrent: Some(json!("10%")), ..Change::key(phase) };
+                    self.phase("one key, one stage, maxConcurrent: 10%", Some(layout.tenth()), &change).await?;
+                }
+                "ten" => {
+                    let change = Change { max_concurrent: Some(json!(10)), ..Change::key(phase) };
+                    self.phase("one key, one stage, maxConcurrent: 10", Some(10), &change).await?;
+                }
+                "rest" => self.rest().await?,
+                "killed" => self.disturbed(Fault::Killed, &Change::key(phase)).await?,
+                "refused" => self.disturbed(Fault::Refused, &Change::key(phase)).await?,
+                "stalled" => self.disturbed(Fault::Stalled, &Change::key(phase)).await?,
+                "unreachable" => self.unreachable().await?,
+                _ => return Err(format!("BENCH_PHASES: no phase {phase}").into()),
+            }
         }
-        self.unreachable().await
+        Ok(())
     }
 
     /// A rollout of `change`. With a number of clusters of each fleet at a time, measures the pace.
@@ -209,6 +221,7 @@ impl Bench {
             "not written: {skipped}; written more than twice: {more}; refused requests: {refused}; requests since: {}",
             by_verb(&requests[first..])
         ));
+        tokio::time::sleep(SETTLE).await;
         Ok(())
     }
 

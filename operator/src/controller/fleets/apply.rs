@@ -4,8 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::FLEET_OUTCOME;
@@ -14,8 +12,9 @@ use knative_operator_shared::time::truncate;
 use super::contents::CachedContents;
 use super::observe::FleetObservation;
 use super::refused_write::RefusedWrite;
+use super::sender::BATCH;
 use super::state::{FleetState, RETRY};
-use super::write::{self, BATCH, WriteError};
+use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use knative_operator_fleet::child;
 use knative_operator_fleet::decision::{Decision, Input};
@@ -24,9 +23,6 @@ use knative_operator_fleet::template::ChildRecord;
 
 /// Time for which a write that failed comes after all others.
 const FAILED: Duration = Duration::from_secs(60);
-/// Time until writes are repeated that the hub refused because it has too much to do: what it asks
-/// for.
-const THROTTLED: Duration = Duration::from_secs(1);
 
 /// What became of the writes of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -47,27 +43,13 @@ pub async fn write_all(
 ) -> Written {
     let now = Instant::now();
     let (due, wake) = due(state, &decision.writes, now);
-    let mut left = with_stages(input, due).into_iter();
-    let (mut sent, mut has_failed, mut throttled) = (FuturesUnordered::new(), false, None);
-    loop {
-        let (width, free) = (state.width.get(), state.width.get().saturating_sub(sent.len()));
-        sent.extend(left.by_ref().take(free).map(|(write, stage)| async move {
-            let result = write_one(cx, observation, stage, &write).await;
-            (write, result, width)
-        }));
-        let Some((write, result, width)) = sent.next().await else { break };
-        match result {
-            Err(WriteError::Throttled(message)) => {
-                throttled = Some(message);
-                if !state.width.refuse(width) {
-                    // Not even one: the others wait.
-                    left = Vec::new().into_iter();
-                }
-                continue;
-            }
-            Ok(_) => state.width.accept(),
-            Err(_) => {}
-        }
+    let sent = state.sender.send(with_stages(input, due), |(write, stage)| async move {
+        let result = write_one(cx, observation, stage, &write).await;
+        (write, result)
+    });
+    let sent = sent.await;
+    let mut has_failed = false;
+    for (write, result) in sent.results {
         if record(state, &write, result) {
             has_failed = true;
             state.failed.insert(write.key(), Instant::now());
@@ -75,9 +57,8 @@ pub async fn write_all(
     }
     // The hub may have failed.
     let wake = wake.map(|wake| if has_failed { wake.max(RETRY) } else { wake });
-    let Some(message) = throttled else { return Written { has_failed, wake } };
-    tracing::warn!(message, "the hub has too much to do: some resources of a fleet are written later");
-    Written { has_failed, wake: Some(wake.map_or(THROTTLED, |wake| wake.max(THROTTLED))) }
+    let wake = sent.again.map_or(wake, |again| Some(wake.map_or(again, |wake| wake.max(again))));
+    Written { has_failed, wake }
 }
 
 /// `writes`, each with the name of the stage of its cluster.

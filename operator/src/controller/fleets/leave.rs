@@ -15,6 +15,7 @@ use kube::Client;
 use super::children::Children;
 use super::installed::installed_on;
 use super::publish::publish;
+use super::sender::Sender;
 use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
@@ -77,25 +78,27 @@ pub fn unselected(children: &Children, left: &BTreeSet<ClusterProfileReference>,
     unselected
 }
 
-/// Deletes or orphans the first resources of `clusters`; returns whether there are more. `is_last`:
-/// their namespace is being deleted.
+/// Deletes or orphans the first resources of `clusters`; returns the time until the next ones, if
+/// there are more. `is_last`: their namespace is being deleted.
 pub async fn remove(
     hub: &Client,
     (policy, is_last): (RemovalPolicy, bool),
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
-) -> Result<bool, WriteError> {
+    sender: &mut Sender,
+) -> Result<Option<Duration>, WriteError> {
     let own = children.own().iter().filter(|(key, resource)| clusters.contains(&key.0) && !resource.is_terminating());
     let own: Vec<Arc<Knative>> = own.map(|(_, resource)| Arc::clone(resource)).collect();
     // One that changed a moment ago doesn't keep the others; it is tried again.
-    let (removed, is_partial) = write::batch(own, |resource| async move {
-        match policy {
+    let sent = sender.send(own, |resource| async move {
+        let removed = match policy {
             RemovalPolicy::Delete => write::delete(hub, &resource).await,
             RemovalPolicy::Orphan => write::orphan(hub, &resource, is_last).await,
-        }
-    })
-    .await;
-    removed.into_iter().collect::<Result<(), _>>().map(|()| is_partial)
+        };
+        ((), removed)
+    });
+    let sent = sent.await;
+    sent.results.into_iter().try_for_each(|((), removed)| removed).map(|()| sent.again)
 }
 
 /// Whether `fleet` is being deleted with `--cascade=orphan`, until the garbage collector has
@@ -155,7 +158,7 @@ pub async fn delete(
         publish(cx, fleet, state, status::deleting(&old, fleet.metadata.generation, left, Timestamp::now())).await?;
     }
     match policy {
-        Some(policy) => finalize(cx, fleet, children, policy).await.map(Some),
+        Some(policy) => finalize(cx, fleet, children, policy, &mut state.sender).await.map(Some),
         None => Ok(None),
     }
 }
@@ -199,6 +202,7 @@ async fn finalize(
     fleet: &KnativeFleet,
     children: &Children,
     policy: RemovalPolicy,
+    sender: &mut Sender,
 ) -> Result<Next, WriteError> {
     let finalizers = fleet.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == FLEET_FINALIZER) {
@@ -207,8 +211,8 @@ async fn finalize(
     let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let is_last = policy == RemovalPolicy::Orphan && is_namespace_terminating(&cx.hub, namespace).await?;
-    if remove(&cx.hub, (policy, is_last), children, &all).await? {
-        return Ok(Next::After(Duration::ZERO));
+    if let Some(again) = remove(&cx.hub, (policy, is_last), children, &all, sender).await? {
+        return Ok(Next::After(again));
     }
     if policy == RemovalPolicy::Delete && !children.own().is_empty() {
         // What was written a moment ago may be gone without a change that the watch reports.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::super::children::ChildKey;
 use super::super::selected::Selected;
-use super::super::write::BATCH;
+use super::super::sender::BATCH;
 use super::*;
 use crate::controller::conditions::OCCUPIED;
 
@@ -143,7 +143,7 @@ async fn resource_that_changed_does_not_keep_the_others() {
     let hub = Client::new(tower::service_fn(answer), "n");
     let children = Children::from_iter(["a", "b", "c"].map(own));
     let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
-    assert!(remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await.is_err(), "it is tried again");
+    assert!(remove(&hub, (RemovalPolicy::Delete, false), &children, &all, &mut Sender::default()).await.is_err());
     assert_eq!(requests.load(Ordering::Relaxed), 3);
 }
 
@@ -157,23 +157,33 @@ async fn pass_makes_a_limited_number_of_deletions() {
         async move { Response::builder().status(404).body(Body::from(status.to_string().into_bytes())) }
     };
     let hub = Client::new(tower::service_fn(answer), "n");
-    for (left, total) in [(true, BATCH + 1), (false, BATCH)] {
+    for (left, total) in [(Some(Duration::ZERO), BATCH + 1), (None, BATCH)] {
         let children: Children = (0..total).map(|number| own(&number.to_string())).collect();
         let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
-        let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await;
+        let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all, &mut Sender::default()).await;
         assert_eq!((removed.ok(), requests.swap(0, Ordering::Relaxed)), (Some(left), BATCH));
     }
 }
 
 #[tokio::test]
-async fn refused_writes_do_not_keep_the_next_ones() {
-    // All of the first batch are refused, and of the second none.
-    let write = |number: usize| async move {
-        if number < BATCH { Err(WriteError::Refused(String::new())) } else { Ok(number) }
+async fn hub_that_has_too_much_to_do_gets_few_deletions() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    let answer = move |_: Request<Body>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "", "reason": "", "code": 429});
+        async move { Response::builder().status(429).body(Body::from(status.to_string().into_bytes())) }
     };
-    let (results, is_partial) = write::batch((0..3 * BATCH).collect(), write).await;
-    assert_eq!((results.len(), results.iter().filter(|result| result.is_ok()).count()), (2 * BATCH, BATCH));
-    assert!(is_partial);
+    let hub = Client::new(tower::service_fn(answer), "n");
+    let children: Children = (0..100).map(|number| own(&number.to_string())).collect();
+    let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
+    let mut sender = Sender::default();
+    // Each time half as many, then one in each pass. None counts as removed.
+    for expected in [16 + 8 + 4 + 2 + 1, 1, 1] {
+        let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all, &mut sender).await;
+        assert_eq!(removed.ok(), Some(Some(Duration::from_secs(1))));
+        assert_eq!(requests.swap(0, Ordering::Relaxed), expected);
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod repairs;
 mod revisions;
 mod selected;
 mod selected_properties;
+mod sender;
 mod state;
 mod store;
 mod width;

@@ -185,7 +185,7 @@ async fn pass(
     let counting = &input.counting();
     let installed = Installed { children: &children, unselected: &unselected, counting, profiles: &all_profiles };
     let approved = |name: &str| approvals.contains_key(&(name.to_owned(), REMOVAL.to_owned()));
-    let Removals { decision: removal, mut failed, is_partial } =
+    let Removals { decision: removal, mut failed, again } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;
     let leaving: Vec<_> = unselected.leaving.iter().collect();
     let leavers = Leavers { clusters: &leaving, decision: &removal };
@@ -207,9 +207,10 @@ async fn pass(
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty() || withheld.is_some()).then_some(REFUSED_RETRY);
-    let at_once = (is_partial || decision.mark_failed).then_some(Duration::ZERO);
+    let at_once = decision.mark_failed.then_some(Duration::ZERO);
     let retry = written.has_failed.then_some(RETRY);
-    let due = [wake, next_gate, refused, state.answers.retry(), state.written_until(), at_once, retry, written.wake];
+    let due =
+        [wake, next_gate, refused, state.answers.retry(), state.written_until(), at_once, again, retry, written.wake];
     Ok(soonest(published, due))
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_rules::is_protected;
@@ -27,8 +28,8 @@ pub struct Removals {
     pub decision: RemovalDecision,
     /// A write that failed. It is tried again.
     pub failed: Option<WriteError>,
-    /// Whether there is more to write: another pass does.
-    pub is_partial: bool,
+    /// Time until another pass writes more, if some is left.
+    pub again: Option<Duration>,
 }
 
 /// What is installed.
@@ -84,13 +85,10 @@ pub async fn advance(
         decision.record.clone_from(&before);
     }
     state.budget.decide(&decision.record, passed);
-    let removed = if decision.remove.is_empty() {
-        Ok(false)
-    } else {
-        remove(cx, fleet, status, children, &decision, state).await
-    };
-    let is_partial = [&marked, &removed].into_iter().any(|result| matches!(result, Ok(true)));
-    Removals { decision, failed: marked.err().or(removed.err()), is_partial }
+    let removed =
+        if decision.remove.is_empty() { Ok(None) } else { remove(cx, fleet, status, children, &decision, state).await };
+    let again = [&marked, &removed].into_iter().filter_map(|result| *result.as_ref().ok()?).max();
+    Removals { decision, failed: marked.err().or(removed.err()), again }
 }
 
 fn leaving(
@@ -129,14 +127,14 @@ fn leaving(
 }
 
 /// Records the `wanted` times in the resources of clusters that leave, and clears them in those of
-/// clusters that are back, or wait. Returns whether there are more of them, and whether all former
-/// times are cleared.
+/// clusters that are back, or wait. Returns the time until the next ones, if there are more, and
+/// whether all former times are cleared.
 async fn mark(
     cx: &Context,
     (children, leaving): (&Children, &BTreeSet<ClusterProfileReference>),
     wanted: impl Fn(&ClusterProfileReference, &Knative) -> Option<Timestamp>,
     state: &mut FleetState,
-) -> (Result<bool, WriteError>, bool) {
+) -> (Result<Option<Duration>, WriteError>, bool) {
     let mut differing = Vec::new();
     let leaving = leaving.iter().flat_map(|cluster| Component::ALL.map(|component| (cluster.clone(), component)));
     let concerned: BTreeSet<_> = leaving.chain(children.marked().cloned()).collect();
@@ -149,14 +147,15 @@ async fn mark(
     // Those that are back first: one that leaves again has a time of its own.
     differing.sort_by_key(|(_, _, wanted)| wanted.is_some());
     let mut to_clear = differing.iter().filter(|(_, _, wanted)| wanted.is_none()).count();
-    let (written, is_partial) = write::batch(differing, |(key, resource, wanted)| async move {
-        Ok((key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await?, wanted.is_none()))
-    })
-    .await;
-    let mut outcome = Ok(is_partial);
-    for result in written {
-        match result {
-            Ok((key, resource, is_cleared)) => {
+    let sent = state.sender.send(differing, |(key, resource, wanted)| async move {
+        let written = write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await;
+        ((key, wanted.is_none()), written)
+    });
+    let sent = sent.await;
+    let mut outcome = Ok(sent.again);
+    for ((key, is_cleared), written) in sent.results {
+        match written {
+            Ok(resource) => {
                 state.keep_written(&key, resource);
                 to_clear -= usize::from(is_cleared);
             }
@@ -166,8 +165,8 @@ async fn mark(
     (outcome, to_clear == 0)
 }
 
-/// Removes what `decision` says. It is recorded before: after a crash, it counts. Returns whether
-/// there is more of it.
+/// Removes what `decision` says. It is recorded before: after a crash, it counts. Returns the time
+/// until the next ones, if there are more.
 async fn remove(
     cx: &Context,
     fleet: &KnativeFleet,
@@ -175,13 +174,13 @@ async fn remove(
     children: &Children,
     decision: &RemovalDecision,
     state: &mut FleetState,
-) -> Result<bool, WriteError> {
+) -> Result<Option<Duration>, WriteError> {
     if status.removals.as_ref() != Some(&decision.record) {
         status.removals = Some(decision.record.clone());
         write::status(&cx.hub, fleet, status).await?;
         state.status = Some(status.clone());
     }
-    leave::remove(&cx.hub, (fleet.spec.removal.policy, false), children, &decision.remove).await
+    leave::remove(&cx.hub, (fleet.spec.removal.policy, false), children, &decision.remove, &mut state.sender).await
 }
 
 #[cfg(test)]

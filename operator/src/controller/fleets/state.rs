@@ -13,7 +13,7 @@ use super::permitted::Answers;
 use super::refused_write::RefusedWrite;
 use super::repairs::Repairs;
 use super::selected::Selected;
-use super::width::Width;
+use super::sender::Sender;
 use super::{cached, contents};
 use crate::controller::hub_changes::Changes;
 use crate::controller::registry::Registry;
@@ -83,8 +83,8 @@ pub struct FleetState {
     pub unrecorded: HashMap<ChildKey, String>,
     /// Writes that failed, and when.
     pub failed: HashMap<ChildKey, Instant>,
-    /// How many writes are sent at the same time.
-    pub width: Width,
+    /// What sends the writes.
+    pub sender: Sender,
     /// Repairs of resources that somebody else changed.
     pub repairs: Repairs,
     /// Uid of the fleet: one that was created again has nothing of the former.

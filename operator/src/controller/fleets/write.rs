@@ -1,6 +1,5 @@
 //! Writes resources, revisions and the status of a fleet.
 
-use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_rules as rules;
@@ -16,32 +15,6 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-
-/// Writes for a fleet at the same time.
-pub const CONCURRENT_WRITES: usize = 16;
-/// Writes of a pass. During it, neither a pause nor another fleet is seen.
-pub const BATCH: usize = 256;
-
-/// Writes the first [`BATCH`] of `items`, and further ones only while all are refused: those that
-/// are refused each time don't keep the next ones. Returns what came of each, in their order, and
-/// whether some are left.
-pub async fn batch<I, T, F>(mut items: Vec<I>, write: impl Fn(I) -> F) -> (Vec<Result<T, WriteError>>, bool)
-where
-    F: Future<Output = Result<T, WriteError>>,
-{
-    let mut results = Vec::new();
-    while !items.is_empty() {
-        let rest = items.split_off(items.len().min(BATCH));
-        let written: Vec<_> = stream::iter(items.into_iter().map(&write)).buffered(CONCURRENT_WRITES).collect().await;
-        items = rest;
-        let is_stuck = written.iter().all(|result| matches!(result, Err(WriteError::Refused(_))));
-        results.extend(written);
-        if !is_stuck {
-            break;
-        }
-    }
-    (results, !items.is_empty())
-}
 
 /// Number of times that a resource may change while it is deleted.
 const MAX_CONFLICTS: usize = 3;
