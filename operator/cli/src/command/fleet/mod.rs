@@ -48,7 +48,8 @@ enum FleetCommand {
     Plan(plan::PlanArgs),
     /// Shows the progress of a rollout, or lists all fleets.
     ///
-    /// Exit status: 0 shown, or with --watch complete, 1 with --watch stopped by failures, 2 error.
+    /// Exit status: 0 shown, or with --watch complete, 1 with --watch stopped by failures, with an
+    /// invalid spec, or protected while it is deleted, 2 error.
     Status(status::StatusArgs),
     /// Lists the revisions of a fleet, and its last rollouts: who asked for each, how it ended, and
     /// who approved it.
