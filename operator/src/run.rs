@@ -29,6 +29,7 @@ use crate::leader::{self, ShardEvent};
 use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
 use crate::startup::{catalog, conversion, hub_identity, other_release, suspension};
+use knative_operator_apply::observer::Watching;
 use knative_operator_cluster_access::connections::Connections;
 use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
@@ -221,7 +222,7 @@ impl Replica {
     /// What all actors share.
     fn context(self, hub_identity: Hub) -> Context {
         let Self { args, providers, mut library, hub, identity, fence, metrics, diagnostics, stop, .. } = self;
-        let (settings, poll_interval) = (args.releases.settings(), args.poll_interval());
+        let (settings, poll) = (args.releases.settings(), args.poll_interval());
         library.keeps_installed = args.keep_installed_versions;
         library.archive = Some(Archive::new(hub.clone(), &args.namespace));
         let authors = args.enforce_authorization.then(|| Authors::new(hub.clone(), &args.namespace));
@@ -236,6 +237,8 @@ impl Replica {
             timeout: args.exec_timeout,
             metrics: Arc::new(metrics.clone()),
         };
+        let connections = Connections::new(fetcher, fence.gate());
+        let watching = Watching { poll, clusters: connections.spokes() };
         Context {
             hub: hub.clone(),
             hub_identity,
@@ -246,7 +249,7 @@ impl Replica {
             allows_http_servers: args.access.allow_http_servers,
             rendered: RenderCache::default(),
             profiles: ClusterProfiles::default(),
-            connections: Connections::new(fetcher, fence.gate()),
+            connections,
             registry: Registry::default(),
             manages_fleets: args.enable_fleets,
             installs_locally: args.local_installation,
@@ -257,7 +260,7 @@ impl Replica {
             events: Events::start(hub, identity),
             metrics,
             diagnostics,
-            poll_interval,
+            watching,
             shards: args.shards,
             reconcile_permits: ReconcilePermits::new(usize::from(args.max_concurrent_reconciles)),
             stop,

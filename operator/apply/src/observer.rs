@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,12 +28,20 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from
 /// Immediate retries of a watch whose kind was defined a moment ago.
 const INITIALIZING_RETRIES: u32 = 20;
 
+/// How the clusters of this process are watched.
+#[derive(Clone, Debug, Default)]
+pub struct Watching {
+    /// Interval of lists, where no watch is allowed.
+    pub poll: Duration,
+    /// How many there are now: the watches of very many are renewed less often.
+    pub clusters: Arc<AtomicUsize>,
+}
+
 /// The watches of one component on one cluster. They end when it is dropped.
 pub struct Observer {
     client: Client,
     selector: Arc<str>,
-    /// Interval of lists, where no watch is allowed.
-    poll: Duration,
+    watching: Watching,
     /// Since when there are watches, by which their renewals are spread in time.
     started: Instant,
     /// Observed state.
@@ -49,13 +58,12 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// An observer without watches. `selector` selects the component's objects; `poll` is the
-    /// interval of lists where no watch is allowed.
-    pub fn new(client: Client, selector: &str, poll: Duration) -> Self {
+    /// An observer without watches. `selector` selects the component's objects.
+    pub fn new(client: Client, selector: &str, watching: &Watching) -> Self {
         Self {
             client,
             selector: selector.into(),
-            poll,
+            watching: watching.clone(),
             started: Instant::now(),
             observed: Arc::default(),
             watches: HashMap::new(),
@@ -91,7 +99,7 @@ impl Observer {
             with_status: health::has_health(&target.kind.resource.group, &target.kind.resource.kind),
             activity: self.observed.watches.add(&target),
             target: Arc::clone(&target),
-            poll: self.poll,
+            watching: self.watching.clone(),
             index: self.watches.len(),
             all_started: self.started,
         };
@@ -142,7 +150,7 @@ struct Watch {
     activity: Arc<WatchActivity>,
     target: Arc<WatchTarget>,
     with_status: bool,
-    poll: Duration,
+    watching: Watching,
     /// Its number among the watches of its observer, which started then.
     index: usize,
     all_started: Instant,
@@ -159,7 +167,7 @@ impl Watch {
             // Boxed, so that a waiting watch uses little memory.
             let end = Box::pin(self.watch_once(mode, &mut version)).await;
             let pause = match end {
-                WatchEnd::Completed if mode == WatchMode::Polling => Some(self.poll),
+                WatchEnd::Completed if mode == WatchMode::Polling => Some(self.watching.poll),
                 WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then(|| pause_after(&mut failures)),
                 WatchEnd::Expired => {
                     version.clear();
@@ -205,7 +213,8 @@ impl Watch {
     async fn watch_once(&self, mode: WatchMode, version: &mut String) -> WatchEnd {
         let mut listing = Some(HashSet::new());
         let handle = |event| self.handle(&mut listing, event);
-        let duration = || duration_of(self.index, self.all_started.elapsed());
+        let clusters = self.watching.clusters.load(Ordering::Relaxed);
+        let duration = || duration_of(self.index, clusters, self.all_started.elapsed());
         match mode {
             WatchMode::Streaming => {
                 self.target.watch(&self.client, &self.selector, self.with_status, version, duration(), handle).await

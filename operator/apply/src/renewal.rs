@@ -9,17 +9,20 @@ const FREQUENT_INTERVAL: Duration = Duration::from_secs(240);
 /// Interval in which the other watches are renewed: the API server ends them before. It is the most
 /// that clients of Kubernetes usually ask for, twice.
 const INTERVAL: Duration = Duration::from_secs(1200);
+/// Number of clusters from which on the watches that are renewed often are so less often: for each
+/// cluster, as many times as there are more of them.
+const MANY: u32 = 1000;
 /// Minimum duration of a watch, which adds to the interval if the next renewal would come sooner.
 const MIN_WATCH: Duration = Duration::from_secs(5);
 
-/// How long the watch number `index` of a cluster, which starts `now`, lasts: until its place in
-/// its interval, which differs from those of the others. So renewals, which are the only requests
-/// of an idle operator, come all the time: the places of those that are renewed often are less than
-/// 60 s apart.
-pub fn duration_of(index: usize, now: Duration) -> Duration {
+/// How long the watch number `index` of one of this many `clusters`, which starts `now`, lasts:
+/// until its place in its interval, which differs from those of the others. So renewals, which are
+/// the only requests of an idle operator, come all the time: the places of those that are renewed
+/// often are less than 60 s apart, or a quarter of their interval.
+pub fn duration_of(index: usize, clusters: usize, now: Duration) -> Duration {
     // Multiples of the golden ratio divide an interval evenly, regardless of their number.
     const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
-    let interval = interval_of(index);
+    let interval = interval_of(index, clusters);
     // Less than a thousand watches, so the conversion is exact.
     let number = f64::from(u16::try_from(index).unwrap_or(u16::MAX));
     let place = interval.mul_f64((number * GOLDEN_RATIO).fract());
@@ -28,9 +31,13 @@ pub fn duration_of(index: usize, now: Duration) -> Duration {
     if left < MIN_WATCH { left + interval } else { left }
 }
 
-/// How often the watch number `index` of a cluster is renewed.
-fn interval_of(index: usize) -> Duration {
-    if index < FREQUENT { FREQUENT_INTERVAL } else { INTERVAL }
+/// How often the watch number `index` of one of this many `clusters` is renewed.
+fn interval_of(index: usize, clusters: usize) -> Duration {
+    if index >= FREQUENT {
+        return INTERVAL;
+    }
+    let times = u32::try_from(clusters).unwrap_or(u32::MAX).max(MANY);
+    (FREQUENT_INTERVAL / MANY).saturating_mul(times).min(INTERVAL)
 }
 
 #[cfg(test)]
@@ -39,28 +46,33 @@ mod tests {
 
     #[test]
     fn watches_end_in_turn_and_keep_their_places() {
-        let ends = |count: usize, start: u64| {
+        let ends = |count: usize, clusters: usize, start: u64| {
             let start = Duration::from_secs(start);
-            let mut ends: Vec<_> = (0..count).map(|index| start + duration_of(index, start)).collect();
+            let mut ends: Vec<_> = (0..count).map(|index| start + duration_of(index, clusters, start)).collect();
             // Renewed at its end, each lasts as long as its interval.
             for (index, end) in ends.iter().enumerate() {
-                let next = duration_of(index, *end + Duration::from_millis(20));
-                assert!(interval_of(index).abs_diff(next) < Duration::from_secs(1), "{index}: {next:?}");
+                let next = duration_of(index, clusters, *end + Duration::from_millis(20));
+                assert!(interval_of(index, clusters).abs_diff(next) < Duration::from_secs(1), "{index}: {next:?}");
             }
             ends.truncate(FREQUENT);
             ends.sort();
             ends
         };
-        for (count, start) in
-            [5, 6, 9, 14, 22, 60].into_iter().flat_map(|count| [0, 7, 100, 86_399].map(|s| (count, s)))
+        for ((count, start), (clusters, limit)) in [5, 6, 9, 14, 22, 60]
+            .into_iter()
+            .flat_map(|count| [0, 7, 100, 86_399].map(|s| (count, s)))
+            .flat_map(|case| [(1, 60), (1_000, 60), (2_500, 150), (5_000, 300), (usize::MAX, 300)].map(|c| (case, c)))
         {
-            let all = ends(count, start);
-            let around = (all[0] + FREQUENT_INTERVAL).saturating_sub(all[FREQUENT - 1]);
+            let all = ends(count, clusters, start);
+            let around = (all[0] + interval_of(0, clusters)).saturating_sub(all[FREQUENT - 1]);
             let gaps = all.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).chain([around]);
             let longest = gaps.max().unwrap_or_default();
-            let limit = Duration::from_secs(60);
+            let limit = Duration::from_secs(limit);
             let first = all[0].saturating_sub(Duration::from_secs(start));
-            assert!(first >= MIN_WATCH && first <= limit && longest <= limit, "{count} from {start}: {longest:?}");
+            assert!(
+                first >= MIN_WATCH && first <= limit && longest <= limit,
+                "{count} of {clusters} from {start}: {longest:?}"
+            );
         }
     }
 
@@ -68,8 +80,13 @@ mod tests {
     fn renewals_of_a_cluster_are_few() {
         let late = Duration::from_millis(20);
         // From its place on, each watch lasts as long as its interval.
-        let seconds = |index| (duration_of(index, duration_of(index, Duration::ZERO) + late) + late).as_secs();
-        // Of an installation with eighteen kinds, in an hour.
-        assert_eq!((0..18).map(|index| 3600 / seconds(index)).sum::<u64>(), 5 * 15 + 13 * 3);
+        let in_an_hour = |clusters| {
+            let duration = |index, now| duration_of(index, clusters, now) + late;
+            let seconds = |index| duration(index, duration(index, Duration::ZERO)).as_secs();
+            // Of an installation with eighteen kinds.
+            (0..18).map(|index| 3600 / seconds(index)).sum::<u64>()
+        };
+        assert_eq!(in_an_hour(1), 5 * 15 + 13 * 3);
+        assert_eq!(in_an_hour(5_000), 18 * 3);
     }
 }

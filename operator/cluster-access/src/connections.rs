@@ -3,7 +3,7 @@
 //! meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,7 @@ type Slot = Arc<Mutex<SpokeState>>;
 /// The connections of this process.
 pub struct Connections {
     slots: RwLock<HashMap<ClusterProfileReference, Slot>>,
+    spokes: Arc<AtomicUsize>,
     serial: AtomicU64,
     fetcher: CredentialFetcher,
     gate: Gate,
@@ -88,7 +89,12 @@ impl Connections {
     /// No connections yet; `fetcher` gets the credentials; writes are sent while `gate` holds.
     pub fn new(fetcher: CredentialFetcher, gate: Gate) -> Self {
         let metrics = fetcher.metrics.clone();
-        Self { slots: RwLock::default(), serial: AtomicU64::default(), fetcher, gate, metrics }
+        Self { slots: RwLock::default(), spokes: Arc::default(), serial: AtomicU64::default(), fetcher, gate, metrics }
+    }
+
+    /// The number of spokes, now and later.
+    pub fn spokes(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.spokes)
     }
 
     /// Whether the connection to the spoke of `reference` was made for another `access` and has to
@@ -158,9 +164,8 @@ impl Connections {
             let access = Arc::clone(access);
             Arc::new(CredentialCache::start(self.fetcher.clone(), reference.clone(), access).await?)
         };
-        let spokes = self.slots.read().unwrap_or_else(PoisonError::into_inner).len();
         let (own, gate) = (Arc::clone(access), Arc::clone(&self.gate));
-        let service = SpokeService::new(own, Arc::clone(&credentials), gate, spokes).await?;
+        let service = SpokeService::new(own, Arc::clone(&credentials), gate, self.spokes()).await?;
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::info!(cluster = %reference, server = %access.server, "connecting");
         Ok(Connection {
@@ -176,7 +181,10 @@ impl Connections {
 
     /// Drops the connection to the spoke of `reference`.
     pub fn remove(&self, reference: &ClusterProfileReference) {
-        self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(reference);
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        slots.remove(reference);
+        self.spokes.store(slots.len(), Ordering::Relaxed);
+        drop(slots);
         self.metrics.remove_connection(reference);
     }
 
@@ -192,7 +200,10 @@ impl Connections {
         if let Some(slot) = self.slots.read().unwrap_or_else(PoisonError::into_inner).get(reference) {
             return Arc::clone(slot);
         }
-        Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let slot = Arc::clone(slots.entry(reference.clone()).or_default());
+        self.spokes.store(slots.len(), Ordering::Relaxed);
+        slot
     }
 }
 

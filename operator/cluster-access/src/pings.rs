@@ -3,7 +3,8 @@
 //! responses, are due in common turns.
 
 use std::pin::Pin;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
@@ -12,25 +13,46 @@ use hyper_util::rt::TokioTimer;
 /// Interval of the turns. Deadlines are put off to the next one, so what is configured is less than
 /// what is promised by that.
 const TURN: Duration = Duration::from_millis(500);
-/// Interval of pings of a connection, at least and at most: 5 s to 30 s with the turns.
-const INTERVAL: Duration = Duration::from_millis(4_500);
+/// Interval of pings of a connection: 5 s with the turns, and more, up to [`MAX_INTERVAL`], of very
+/// many spokes.
+pub const INTERVAL: Duration = Duration::from_millis(4_500);
+/// Maximum interval of pings of a connection: 30 s with the turns.
 const MAX_INTERVAL: Duration = Duration::from_millis(29_500);
-/// Interval of the pings of all spokes together: of very many, each connection sends fewer.
+/// Interval of the pings of all spokes together.
 const ALL: Duration = Duration::from_millis(6);
-/// Time limit of the response: up to 3 s with the turns.
+/// Time limit of the response: up to 3 s with the turns. Deadlines that are further away are those
+/// of pings.
 pub const TIMEOUT: Duration = Duration::from_millis(2_500);
 /// The first turn. Nothing sets this clock.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Interval of the pings of each connection, with this many `spokes`.
-pub fn interval(spokes: usize) -> Duration {
+/// How much longer than [`INTERVAL`] that of each connection is, with this many `spokes`.
+fn longer(spokes: usize) -> Duration {
     let all = ALL.saturating_mul(u32::try_from(spokes).unwrap_or(u32::MAX));
-    all.saturating_sub(TURN).clamp(INTERVAL, MAX_INTERVAL)
+    all.saturating_sub(TURN).min(MAX_INTERVAL).saturating_sub(INTERVAL)
 }
 
 /// A timer whose deadlines are turns.
 #[derive(Clone, Debug, Default)]
-pub struct Turns(TokioTimer);
+pub struct Turns {
+    timer: TokioTimer,
+    /// The number of spokes now.
+    spokes: Arc<AtomicUsize>,
+}
+
+impl Turns {
+    /// A timer for the connections to one of this many `spokes`.
+    pub fn new(spokes: Arc<AtomicUsize>) -> Self {
+        Self { timer: TokioTimer::new(), spokes }
+    }
+
+    /// The turn for what `hyper` wants to do at `deadline`.
+    fn turn(&self, deadline: Instant) -> Instant {
+        let is_ping = deadline.saturating_duration_since(self.now()) > TIMEOUT;
+        let longer = if is_ping { longer(self.spokes.load(Ordering::Relaxed)) } else { Duration::ZERO };
+        turn_at(*START, deadline + longer)
+    }
+}
 
 impl Timer for Turns {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
@@ -38,15 +60,15 @@ impl Timer for Turns {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        self.0.sleep_until(turn_at(*START, deadline))
+        self.timer.sleep_until(self.turn(deadline))
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, deadline: Instant) {
-        self.0.reset(sleep, turn_at(*START, deadline));
+        self.timer.reset(sleep, self.turn(deadline));
     }
 
     fn now(&self) -> Instant {
-        self.0.now()
+        self.timer.now()
     }
 }
 
@@ -63,8 +85,17 @@ mod tests {
 
     #[test]
     fn pings_of_very_many_spokes_are_rarer() {
-        let intervals = [1, 800, 1_000, 5_000, usize::MAX].map(|spokes| (interval(spokes) + TURN).as_secs());
-        assert_eq!(intervals, [5, 5, 6, 30, 30]);
+        let spokes = Arc::new(AtomicUsize::new(0));
+        let timer = Turns::new(Arc::clone(&spokes));
+        // As soon as there are so many, not for new connections only.
+        for (count, seconds) in [(1, 5), (800, 5), (1_000, 6), (5_000, 30), (usize::MAX, 30), (10, 5)] {
+            spokes.store(count, Ordering::Relaxed);
+            let now = timer.now();
+            let seconds = Duration::from_secs(seconds);
+            let (ping, response) = (timer.turn(now + INTERVAL) - now, timer.turn(now + TIMEOUT) - now);
+            assert!(ping <= seconds && ping + TURN >= seconds, "{count}: {ping:?}");
+            assert!(response >= TIMEOUT && response <= TIMEOUT + TURN, "{count}: {response:?}");
+        }
     }
 
     #[test]

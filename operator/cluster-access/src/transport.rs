@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -60,8 +61,8 @@ pub struct SpokeService {
     access: Arc<Access>,
     credentials: Arc<CredentialCache>,
     gate: Gate,
-    /// Interval of pings.
-    pings: Duration,
+    /// When pings are due.
+    turns: Turns,
     pools: Arc<ArcSwap<ConnectionPools>>,
     arriving: Arriving,
 }
@@ -104,12 +105,12 @@ impl SpokeService {
         access: Arc<Access>,
         credentials: Arc<CredentialCache>,
         gate: Gate,
-        spokes: usize,
+        spokes: Arc<AtomicUsize>,
     ) -> Result<Self, AccessError> {
         let cached = credentials.current().await?;
-        let pings = pings::interval(spokes);
-        let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, (true, pings))?));
-        Ok(Self { access, credentials, gate, pings, pools, arriving: Arriving::default() })
+        let turns = Turns::new(spokes);
+        let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, (true, &turns))?));
+        Ok(Self { access, credentials, gate, turns, pools, arriving: Arriving::default() })
     }
 
     /// A client that uses it.
@@ -120,7 +121,7 @@ impl SpokeService {
     /// Drops the connections; the next request opens a new connection, over HTTP/2 or HTTP/1.1.
     pub async fn reconnect(&self, http2: bool) -> Result<(), AccessError> {
         let cached = self.credentials.current().await?;
-        self.pools.store(Arc::new(pools(&self.access, &cached, (http2, self.pings))?));
+        self.pools.store(Arc::new(pools(&self.access, &cached, (http2, &self.turns))?));
         Ok(())
     }
 
@@ -136,7 +137,7 @@ impl SpokeService {
         if current.certificate.as_ref() == certificate {
             return Ok(current);
         }
-        let fresh = Arc::new(pools(&self.access, cached, (current.http2, self.pings))?);
+        let fresh = Arc::new(pools(&self.access, cached, (current.http2, &self.turns))?);
         self.pools.store(Arc::clone(&fresh));
         Ok(fresh)
     }
@@ -232,21 +233,21 @@ impl tower::Service<Request<Body>> for SpokeService {
     }
 }
 
-/// Connections with this interval of pings, over HTTP/2 or HTTP/1.1.
+/// Connections whose pings are due in `turns`, over HTTP/2 or HTTP/1.1.
 fn pools(
     access: &Access,
     cached: &CachedCredential,
-    (http2, pings): (bool, Duration),
+    (http2, turns): (bool, &Turns),
 ) -> Result<ConnectionPools, AccessError> {
     let (config, name) = tls::config(access, cached.credential.identity.as_ref())?;
     let http = |idle: Option<Duration>, http2: bool| {
         HttpClient::builder(TokioExecutor::new())
-            .timer(Turns::default())
+            .timer(turns.clone())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(idle)
             .pool_max_idle_per_host(2)
             .http2_only(http2)
-            .http2_keep_alive_interval(pings)
+            .http2_keep_alive_interval(pings::INTERVAL)
             .http2_keep_alive_timeout(pings::TIMEOUT)
             .http2_keep_alive_while_idle(true)
             .build(SpokeConnector::new(&config, name.clone(), access.proxy.as_ref(), (http2, access.is_unencrypted())))

@@ -1,7 +1,5 @@
 //! What all actors share.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::time::truncate;
@@ -18,6 +16,7 @@ use super::state::Cluster;
 use crate::diagnostics::{Diagnostics, Live};
 use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
+use knative_operator_apply::observer::Watching;
 use knative_operator_apply::places::Names;
 use knative_operator_cluster_access::connections::Connections;
 use knative_operator_cluster_access::profiles::ClusterProfiles;
@@ -72,8 +71,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// What `/debug` shows.
     pub diagnostics: Diagnostics,
-    /// Interval of checks where no watch is allowed.
-    pub poll_interval: Duration,
+    /// How clusters are watched.
+    pub watching: Watching,
     /// Number of shards of the fleet.
     pub shards: u32,
     /// Limits concurrent reconciles.

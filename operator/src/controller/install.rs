@@ -91,7 +91,7 @@ struct Inventoried {
 impl InstallSteps<'_> {
     async fn run(self, state: &mut ReconcilerState) -> Result<Outcome, Stopped> {
         let release = self.assemble_release().instrument(debug_span!("assemble_release")).await?;
-        let observed = Arc::clone(&state.observer_on(self.cx.poll_interval, self.cluster, self.resource).observed);
+        let observed = Arc::clone(&state.observer_on(&self.cx.watching, self.cluster, self.resource).observed);
         if observed.is_namespace_terminating() {
             return Err(self.namespace_terminating());
         }
@@ -237,7 +237,7 @@ impl InstallSteps<'_> {
     /// Step 4: plan → watches of its kinds, and the kinds that neither the plan nor Kubernetes
     /// defines.
     async fn observe(&self, state: &mut ReconcilerState, plan: &Plan) -> Kinds {
-        let observer = state.observer_on(self.cx.poll_interval, self.cluster, self.resource);
+        let observer = state.observer_on(&self.cx.watching, self.cluster, self.resource);
         let mut targets: HashSet<_> =
             plan.items().iter().map(|item| (item.gvk.clone(), item.id.namespace.clone())).collect();
         let id = self.store.id();
@@ -340,7 +340,7 @@ impl InstallSteps<'_> {
         if observed.is_namespace_terminating() || report.refused.iter().any(in_terminating_namespace) {
             return *self.namespace_terminating();
         }
-        let poll_interval = (!report.is_complete()).then_some(self.cx.poll_interval);
+        let poll_interval = (!report.is_complete()).then_some(self.cx.watching.poll);
         let until = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(Instant::now()));
         let starting = until(report.starting_until);
         let result = ReconcileResult::Installation(report);

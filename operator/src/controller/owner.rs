@@ -300,7 +300,7 @@ impl Ownership<'_> {
             (state.observer, state.planned) = (None, None);
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
             let kind = Kind { resource, namespaced: true };
-            let observer = state.observer_on(self.cx.poll_interval, self.cluster, self.resource);
+            let observer = state.observer_on(&self.cx.watching, self.cluster, self.resource);
             observer.watch_one(&kind, &anchor.namespace, &anchor.name);
             self.tell_owner(anchor);
         }

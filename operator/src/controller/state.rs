@@ -1,7 +1,7 @@
 //! The state of an actor between reconciles.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use knative_operator_shared::api::{Knative, KnativeStatus};
 use knative_operator_shared::label::APP_NAME;
@@ -17,7 +17,7 @@ use knative_operator_apply::claim::Anchor;
 use knative_operator_apply::differ::Observation;
 use knative_operator_apply::inventory::Inventory;
 use knative_operator_apply::observed::ObservedState;
-use knative_operator_apply::observer::Observer;
+use knative_operator_apply::observer::{Observer, Watching};
 use knative_operator_apply::proof::Proof;
 use knative_operator_apply::throttle::Throttle;
 use knative_operator_objects::plan::Plan;
@@ -163,7 +163,7 @@ pub struct ReconcilerState {
 impl ReconcilerState {
     /// The watches on `cluster`. For another connection than before, restarts them and resets what
     /// depends on the cluster.
-    pub fn observer_on(&mut self, poll_interval: Duration, cluster: &Cluster, resource: &Knative) -> &mut Observer {
+    pub fn observer_on(&mut self, watching: &Watching, cluster: &Cluster, resource: &Knative) -> &mut Observer {
         if self.observer.as_ref().is_none_or(|(serial, _)| *serial != cluster.serial) {
             self.observer = None;
             self.anchor = None;
@@ -174,7 +174,7 @@ impl ReconcilerState {
         }
         let start = || {
             let selector = format!("{APP_NAME}={}", resource.component().canonical());
-            (cluster.serial, Observer::new(cluster.client.clone(), &selector, poll_interval))
+            (cluster.serial, Observer::new(cluster.client.clone(), &selector, watching))
         };
         &mut self.observer.get_or_insert_with(start).1
     }
@@ -248,17 +248,18 @@ mod tests {
     async fn what_was_refused_before_says_nothing_about_another_connection() {
         let answer = |_: http::Request<Body>| async { Err::<http::Response<Body>, _>("no answer") };
         let client = Client::new(tower::service_fn(answer), "n");
-        let (resource, poll, now) = (Knative::Serving(KnativeServing::default()), Duration::ZERO, Instant::now());
+        let (resource, watching) = (Knative::Serving(KnativeServing::default()), Watching::default());
+        let now = Instant::now();
         let on = |serial| Cluster { client: client.clone(), serial, uid: None };
         let (id, why) = (ObjectId::new("", "ConfigMap", "n", "a"), ApplyError::Other("no".to_owned()));
         let refuse = |state: &mut ReconcilerState| state.throttle.record_refusal(&id, &Digest::of("1"), &why, now);
         let is_refused = |state: &ReconcilerState| state.throttle.next_due(now).is_some();
         let mut state = ReconcilerState::default();
-        state.observer_on(poll, &on(1), &resource);
+        state.observer_on(&watching, &on(1), &resource);
         refuse(&mut state);
-        state.observer_on(poll, &on(1), &resource);
+        state.observer_on(&watching, &on(1), &resource);
         assert!(is_refused(&state), "it is the same connection");
-        state.observer_on(poll, &on(2), &resource);
+        state.observer_on(&watching, &on(2), &resource);
         assert!(!is_refused(&state));
         refuse(&mut state);
         state.forget_cluster();

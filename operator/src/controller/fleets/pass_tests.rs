@@ -144,7 +144,7 @@ pub fn context(hub: &Client) -> (Arc<Context>, Exported) {
         events: Events::start(hub.clone(), "operator".to_owned()),
         metrics,
         diagnostics: Diagnostics::default(),
-        poll_interval: LIMIT,
+        watching: knative_operator_apply::observer::Watching::default(),
         shards: 1,
         reconcile_permits: ReconcilePermits::new(1),
         stop: CancellationToken::new(),
