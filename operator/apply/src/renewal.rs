@@ -18,7 +18,8 @@ const MIN_WATCH: Duration = Duration::from_secs(5);
 /// How long the watch number `index` of one of this many `clusters`, which starts `now`, lasts:
 /// until its place in its interval, which differs from those of the others. So renewals, which are
 /// the only requests of an idle operator, come all the time: the places of those that are renewed
-/// often are less than 60 s apart, or a quarter of their interval.
+/// often are less than 60 s apart, or a quarter of their interval, as long as the number of
+/// clusters is about the same.
 pub fn duration_of(index: usize, clusters: usize, now: Duration) -> Duration {
     // Multiples of the golden ratio divide an interval evenly, regardless of their number.
     const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
@@ -73,6 +74,17 @@ mod tests {
                 first >= MIN_WATCH && first <= limit && longest <= limit,
                 "{count} of {clusters} from {start}: {longest:?}"
             );
+        }
+    }
+
+    #[test]
+    fn watch_lasts_no_longer_than_its_interval_when_there_are_more_clusters() {
+        for (clusters, start) in (900..5_100).step_by(50).zip((86_400..).step_by(777)) {
+            for index in 0..18 {
+                let duration = duration_of(index, clusters, Duration::from_secs(start));
+                let limit = interval_of(index, clusters) + MIN_WATCH;
+                assert!(duration >= MIN_WATCH && duration <= limit, "{index} of {clusters}: {duration:?}");
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! or credential source changes. A spoke that fails backs off; callers get the last error
 //! meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -78,6 +78,7 @@ type Slot = Arc<Mutex<SpokeState>>;
 /// The connections of this process.
 pub struct Connections {
     slots: RwLock<HashMap<ClusterProfileReference, Slot>>,
+    connected: std::sync::Mutex<HashSet<ClusterProfileReference>>,
     spokes: Arc<AtomicUsize>,
     serial: AtomicU64,
     fetcher: CredentialFetcher,
@@ -89,10 +90,18 @@ impl Connections {
     /// No connections yet; `fetcher` gets the credentials; writes are sent while `gate` holds.
     pub fn new(fetcher: CredentialFetcher, gate: Gate) -> Self {
         let metrics = fetcher.metrics.clone();
-        Self { slots: RwLock::default(), spokes: Arc::default(), serial: AtomicU64::default(), fetcher, gate, metrics }
+        Self {
+            slots: RwLock::default(),
+            connected: std::sync::Mutex::default(),
+            spokes: Arc::default(),
+            serial: AtomicU64::default(),
+            fetcher,
+            gate,
+            metrics,
+        }
     }
 
-    /// The number of spokes, now and later.
+    /// The number of connected spokes, now and later.
     pub fn spokes(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.spokes)
     }
@@ -139,6 +148,7 @@ impl Connections {
             }
         };
         self.metrics.set_connected(reference, tried.is_ok());
+        self.count(reference, tried.is_ok());
         if let Ok(connection) = &mut tried {
             connection.cluster_uid = identify(reference, connection).await;
             state.connection = Some(connection.clone());
@@ -181,10 +191,8 @@ impl Connections {
 
     /// Drops the connection to the spoke of `reference`.
     pub fn remove(&self, reference: &ClusterProfileReference) {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        slots.remove(reference);
-        self.spokes.store(slots.len(), Ordering::Relaxed);
-        drop(slots);
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(reference);
+        self.count(reference, false);
         self.metrics.remove_connection(reference);
     }
 
@@ -200,10 +208,18 @@ impl Connections {
         if let Some(slot) = self.slots.read().unwrap_or_else(PoisonError::into_inner).get(reference) {
             return Arc::clone(slot);
         }
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = Arc::clone(slots.entry(reference.clone()).or_default());
-        self.spokes.store(slots.len(), Ordering::Relaxed);
-        slot
+        Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
+    }
+
+    /// Counts the spoke of `reference`, if it is connected.
+    fn count(&self, reference: &ClusterProfileReference, is_connected: bool) {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_connected {
+            connected.insert(reference.clone());
+        } else {
+            connected.remove(reference);
+        }
+        self.spokes.store(connected.len(), Ordering::Relaxed);
     }
 }
 

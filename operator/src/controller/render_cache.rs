@@ -83,15 +83,17 @@ impl RenderCache {
         // Not locked: what is rendered is available meanwhile. In its turn, another one may have
         // found them.
         let find = || {
-            let found = known(&slot.lock().unwrap_or_else(PoisonError::into_inner));
-            found.unwrap_or_else(|| find().into())
+            let lock = || slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(found) = known(&lock()) {
+                return found;
+            }
+            let found: Arc<[String]> = find().into();
+            if let Some(of) = lock().as_mut().filter(|of| is_same(of)) {
+                of.ignored = Some(Arc::clone(&found));
+            }
+            found
         };
-        let ignored: Arc<[String]> = compute(resource.namespace(), find).await;
-        let mut of = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of) = of.as_mut().filter(|of| is_same(of)) {
-            of.ignored = Some(Arc::clone(&ignored));
-        }
-        ignored
+        compute(resource.namespace(), find).await
     }
 
     fn slot(&self, key: CacheKey) -> Slot {

@@ -95,6 +95,28 @@ async fn report_does_not_wait_for_connections_that_are_being_made() {
 }
 
 #[tokio::test]
+async fn spokes_count_while_they_are_connected() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let script =
+        r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}'"#;
+    let (connections, answers) = (connections(LIMIT), access(api_server("t").await, script));
+    let reaches_nobody = access("http://127.0.0.1:1/".parse().unwrap(), script);
+    let (spokes, of) = (connections.spokes(), |access: &Arc<Access>| Access::clone(access));
+    let count = || spokes.load(Ordering::Relaxed);
+    assert!(connections.get(&reference(), of(&reaches_nobody), false).await.is_err());
+    assert_eq!(count(), 0, "somebody's ClusterProfile");
+    for _ in 0..2 {
+        assert!(connections.get(&reference(), of(&answers), true).await.is_ok());
+        assert_eq!(count(), 1);
+    }
+    assert!(connections.get(&reference(), of(&reaches_nobody), false).await.is_err());
+    assert_eq!(count(), 0, "it is another cluster now");
+    assert!(connections.get(&reference(), of(&answers), false).await.is_ok());
+    connections.remove(&reference());
+    assert_eq!(count(), 0);
+}
+
+#[tokio::test]
 async fn provider_may_take_longer_than_the_api_server() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();

@@ -55,10 +55,10 @@ pub async fn write_all(
             state.failed.insert(write.key(), Instant::now());
         }
     }
+    // The time until a repair says nothing about what was not sent now.
+    let wake = sent.again.or(wake);
     // The hub may have failed.
-    let wake = wake.map(|wake| if has_failed { wake.max(RETRY) } else { wake });
-    let wake = sent.again.map_or(wake, |again| Some(wake.map_or(again, |wake| wake.max(again))));
-    Written { has_failed, wake }
+    Written { has_failed, wake: wake.map(|wake| if has_failed { wake.max(RETRY) } else { wake }) }
 }
 
 /// `writes`, each with the name of the stage of its cluster.

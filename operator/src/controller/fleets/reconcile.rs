@@ -49,7 +49,19 @@ pub async fn reconcile(
     selections: &Selections,
     state: &mut FleetState,
 ) -> Next {
-    match pass(cx, store, stored, selections, state).await {
+    let outcome = pass(cx, store, stored, selections, state).await;
+    if let Some(error) = state.sender.complaint() {
+        let meta = &stored.fleet.metadata;
+        let note = format!("Resources are written later: the API server has too much to do (429): {error}");
+        cx.events.warning(&stored.fleet, "TooManyRequests", note);
+        tracing::warn!(
+            namespace = meta.namespace,
+            name = meta.name,
+            error,
+            "the hub has too much to do: some resources of a fleet are written later"
+        );
+    }
+    match outcome {
         Ok(next) => {
             state.error = None;
             next

@@ -1,6 +1,6 @@
 //! Sends the writes for a fleet: some at the same time, and fewer to a hub that has too much to do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -11,15 +11,28 @@ use super::write::WriteError;
 
 /// Writes of a pass. During it, neither a pause nor another fleet is seen.
 pub const BATCH: usize = 256;
-/// Time until writes are repeated that the hub refused because it has too much to do: what it asks
-/// for.
+/// Time after which a pass starts no further writes, for the same reason: few at the same time, or
+/// a hub that is slow, make them take long.
+const LONGEST_PASS: Duration = Duration::from_secs(10);
+/// Time until something is written after a hub that has too much to do ended the writes: what API
+/// servers ask for.
 const THROTTLED: Duration = Duration::from_secs(1);
+/// Writes in a row, one at a time, whose refusal ends the writes: the hub may refuse most for what
+/// others ask of it, or some writes only.
+const TRIES: usize = 16;
 
 /// What sends the writes for one fleet.
 #[derive(Debug, Default)]
 pub struct Sender {
     width: Width,
-    throttled: Rarely,
+    /// Until when nothing is sent.
+    until: Option<Instant>,
+    /// Writes in a row that were refused although there was one at a time. Those that ended the
+    /// writes don't come first the next time.
+    refused: usize,
+    complaints: Rarely,
+    /// Why the hub refused some.
+    complaint: Option<String>,
 }
 
 /// What came of writes.
@@ -32,36 +45,55 @@ pub struct Sent<R> {
 }
 
 impl Sender {
+    /// What the hub answered if it refused some because it has too much to do, from time to time.
+    pub fn complaint(&mut self) -> Option<String> {
+        self.complaint.take().filter(|_| self.complaints.is_due())
+    }
+
     /// Sends the first [`BATCH`] of `items`, and further ones only while all are refused: those
     /// that are refused each time don't keep the next ones. `write` returns what an item is known
     /// by, too.
-    pub async fn send<I, K, T, F>(&mut self, items: Vec<I>, write: impl Fn(I) -> F) -> Sent<(K, Result<T, WriteError>)>
-    where
-        F: Future<Output = (K, Result<T, WriteError>)>,
-    {
-        let mut results = Vec::new();
-        let mut items = items.into_iter();
-        loop {
-            let batch = self.send_batch(items.by_ref().take(BATCH), &write).await;
-            let is_stuck = batch.results.iter().all(|(_, result)| matches!(result, Err(WriteError::Refused(_))));
-            results.extend(batch.results);
-            let more = (items.len() > 0).then_some(Duration::ZERO);
-            if batch.again.is_some() || more.is_none() || !is_stuck {
-                return Sent { results, again: batch.again.or(more) };
-            }
-        }
-    }
-
-    async fn send_batch<I, K, T, F>(
+    pub async fn send<I, K, T, F>(
         &mut self,
-        mut items: impl Iterator<Item = I>,
-        write: &impl Fn(I) -> F,
+        mut items: Vec<I>,
+        write: impl Fn(I) -> F,
     ) -> Sent<(K, Result<T, WriteError>)>
     where
         F: Future<Output = (K, Result<T, WriteError>)>,
     {
-        let (mut sent, mut results, mut throttled, mut is_over) = (FuturesUnordered::new(), Vec::new(), None, false);
+        let (mut results, started) = (Vec::new(), Instant::now());
+        let left = self.until.map(|until| until.saturating_duration_since(started)).filter(|left| !left.is_zero());
+        if items.is_empty() || left.is_some() {
+            return Sent { results, again: left.filter(|_| !items.is_empty()) };
+        }
+        let first = self.refused % items.len();
+        items.rotate_left(first);
+        let (mut items, mut is_throttled) = (items.into_iter(), false);
         loop {
+            let before = results.len();
+            is_throttled |= self.send_batch(items.by_ref().take(BATCH), started, &write, &mut results).await;
+            let is_stuck = results.iter().skip(before).all(|(_, result)| matches!(result, Err(WriteError::Refused(_))));
+            if is_throttled || !is_stuck || items.len() == 0 || started.elapsed() >= LONGEST_PASS {
+                let more = (items.len() > 0).then_some(Duration::ZERO);
+                return Sent { results, again: is_throttled.then_some(THROTTLED).or(more) };
+            }
+        }
+    }
+
+    /// Returns whether the hub refused some because it has too much to do.
+    async fn send_batch<I, K, T, F>(
+        &mut self,
+        mut items: impl Iterator<Item = I>,
+        started: Instant,
+        write: &impl Fn(I) -> F,
+        results: &mut Vec<(K, Result<T, WriteError>)>,
+    ) -> bool
+    where
+        F: Future<Output = (K, Result<T, WriteError>)>,
+    {
+        let (mut sent, mut is_throttled, mut is_over) = (FuturesUnordered::new(), false, false);
+        loop {
+            is_over |= started.elapsed() >= LONGEST_PASS;
             let (width, free) = (self.width.get(), self.width.get().saturating_sub(sent.len()));
             let next = items.by_ref().take(if is_over { 0 } else { free });
             sent.extend(next.map(|item| {
@@ -69,22 +101,25 @@ impl Sender {
                 async move { (written.await, width) }
             }));
             let Some((result, width)) = sent.next().await else { break };
-            match result {
-                (_, Err(WriteError::Throttled(message))) => {
-                    throttled = Some(message);
-                    // If not even one is possible, the others wait.
-                    is_over |= !self.width.refuse(width);
-                    continue;
+            if let (_, Err(WriteError::Throttled(message))) = result {
+                is_throttled = true;
+                self.complaint = Some(message);
+                if !self.width.refuse(width) {
+                    self.refused = self.refused.wrapping_add(1);
+                    if self.refused.is_multiple_of(TRIES) {
+                        // The others wait.
+                        is_over = true;
+                        self.until = Some(Instant::now() + THROTTLED);
+                    }
                 }
-                (_, Ok(_)) => self.width.accept(),
-                (_, Err(_)) => {}
+            } else {
+                // Another fault says nothing about their number.
+                self.width.accept();
+                self.refused = 0;
+                results.push(result);
             }
-            results.push(result);
         }
-        if let Some(message) = throttled.as_ref().filter(|_| self.throttled.is_due()) {
-            tracing::warn!(message, "the hub has too much to do: some resources of a fleet are written later");
-        }
-        Sent { results, again: throttled.map(|_| THROTTLED) }
+        is_throttled
     }
 }
 
@@ -100,6 +135,7 @@ mod tests {
     use crate::controller::fleets::state::{FleetState, Next};
     use crate::controller::fleets::store::{Store, StoredFleet};
     use crate::controller::fleets::tests::{context, hub};
+    use crate::controller::fleets::width::CONCURRENT_WRITES;
 
     #[tokio::test]
     async fn refused_writes_do_not_keep_the_next_ones() {
@@ -111,6 +147,34 @@ mod tests {
         let stored: Vec<usize> = sent.results.iter().filter(|(_, result)| result.is_ok()).map(|(k, _)| *k).collect();
         assert_eq!((sent.results.len(), stored), (2 * BATCH, (BATCH..2 * BATCH).collect()));
         assert_eq!(sent.again, Some(Duration::ZERO));
+    }
+
+    #[tokio::test]
+    async fn writes_that_the_hub_has_never_time_for_keep_no_other() {
+        let never = 3 * TRIES;
+        let write = |number: usize| async move {
+            (number, if number < never { Err(WriteError::Throttled(String::new())) } else { Ok(()) })
+        };
+        let (mut sender, mut left) = (Sender::default(), (0..2 * BATCH).collect::<Vec<_>>());
+        for _ in 0..20 {
+            sender.until = None;
+            let sent = sender.send(left.clone(), write).await;
+            assert!(sent.again.is_some());
+            let stored: Vec<usize> = sent.results.iter().map(|(number, _)| *number).collect();
+            left.retain(|number| !stored.contains(number));
+        }
+        assert_eq!(left, (0..never).collect::<Vec<_>>());
+        assert!(sender.complaint().is_some() && sender.complaint().is_none());
+    }
+
+    #[tokio::test]
+    async fn pass_ends_although_each_write_takes_long() {
+        let write = |number: usize| async move {
+            tokio::time::sleep(LONGEST_PASS).await;
+            (number, Ok::<(), WriteError>(()))
+        };
+        let sent = Sender::default().send((0..BATCH).collect(), write).await;
+        assert_eq!((sent.results.len(), sent.again), (CONCURRENT_WRITES, Some(Duration::ZERO)));
     }
 
     #[tokio::test]
@@ -132,15 +196,19 @@ mod tests {
         cx.profiles.reset((0..100).map(profile).collect());
         let stored = StoredFleet { fleet: serde_json::from_value(fleet).unwrap(), unreadable: None };
         let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
-        // Each time half as many, then one in each pass.
-        for expected in [16 + 8 + 4 + 2 + 1, 1, 1] {
+        // Each time half as many, then as many as are tried, once a second.
+        for expected in [16 + 8 + 4 + 2 + TRIES, TRIES, 0] {
             let next = Box::pin(reconcile(&cx, &store, &stored, &selections, &mut state)).await;
-            assert!(matches!(next, Next::After(delay) if delay.as_secs() <= 1), "{next:?}");
+            let Next::After(delay) = next else { panic!("{next:?}") };
+            assert!(!delay.is_zero() && delay <= THROTTLED, "{delay:?}");
             let mut sent = 0;
             while let Ok((method, path, _)) = requests.try_recv() {
                 sent += usize::from(is_child(&method, &path));
             }
             assert_eq!(sent, expected);
+            if sent == 16 + 8 + 4 + 2 + TRIES {
+                tokio::time::sleep(THROTTLED).await;
+            }
         }
     }
 }

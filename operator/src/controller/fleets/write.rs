@@ -28,7 +28,7 @@ pub enum WriteError {
     /// The object changed: it is retried with what the watch reports.
     #[error("{0}")]
     Conflict(String),
-    /// The hub has too much to do (429): it is retried soon.
+    /// The hub has too much to do (429).
     #[error("{0}")]
     Throttled(String),
     /// Something else: it is retried.
