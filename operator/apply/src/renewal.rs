@@ -9,17 +9,17 @@ const FREQUENT_INTERVAL: Duration = Duration::from_secs(240);
 /// Interval in which the other watches are renewed: the API server ends them before. It is the most
 /// that clients of Kubernetes usually ask for, twice.
 const INTERVAL: Duration = Duration::from_secs(1200);
-/// Number of clusters from which on the watches that are renewed often are so less often: for each
-/// cluster, as many times as there are more of them.
-const MANY: u32 = 1000;
+/// Of more clusters than this, the watches that are renewed often are so half as often, and of more
+/// than twice as many, a quarter as often. These are steps, since another interval is another
+/// place in it: with each one that comes or goes, all watches would last shorter or longer.
+const MANY: usize = 1000;
 /// Minimum duration of a watch, which adds to the interval if the next renewal would come sooner.
 const MIN_WATCH: Duration = Duration::from_secs(5);
 
 /// How long the watch number `index` of one of this many `clusters`, which starts `now`, lasts:
 /// until its place in its interval, which differs from those of the others. So renewals, which are
 /// the only requests of an idle operator, come all the time: the places of those that are renewed
-/// often are less than 60 s apart, or a quarter of their interval, as long as the number of
-/// clusters is about the same.
+/// often are less than 60 s apart, or a quarter of their interval.
 pub fn duration_of(index: usize, clusters: usize, now: Duration) -> Duration {
     // Multiples of the golden ratio divide an interval evenly, regardless of their number.
     const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
@@ -34,11 +34,12 @@ pub fn duration_of(index: usize, clusters: usize, now: Duration) -> Duration {
 
 /// How often the watch number `index` of one of this many `clusters` is renewed.
 fn interval_of(index: usize, clusters: usize) -> Duration {
-    if index >= FREQUENT {
-        return INTERVAL;
+    match clusters {
+        _ if index >= FREQUENT => INTERVAL,
+        0..=MANY => FREQUENT_INTERVAL,
+        _ if clusters <= 2 * MANY => FREQUENT_INTERVAL * 2,
+        _ => FREQUENT_INTERVAL * 4,
     }
-    let times = u32::try_from(clusters).unwrap_or(u32::MAX).max(MANY);
-    (FREQUENT_INTERVAL / MANY).saturating_mul(times).min(INTERVAL)
 }
 
 #[cfg(test)]
@@ -62,7 +63,7 @@ mod tests {
         for ((count, start), (clusters, limit)) in [5, 6, 9, 14, 22, 60]
             .into_iter()
             .flat_map(|count| [0, 7, 100, 86_399].map(|s| (count, s)))
-            .flat_map(|case| [(1, 60), (1_000, 60), (2_500, 150), (5_000, 300), (usize::MAX, 300)].map(|c| (case, c)))
+            .flat_map(|case| [(1, 60), (1_000, 60), (1_001, 120), (2_001, 240), (usize::MAX, 240)].map(|c| (case, c)))
         {
             let all = ends(count, clusters, start);
             let around = (all[0] + interval_of(0, clusters)).saturating_sub(all[FREQUENT - 1]);
@@ -78,12 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn watch_lasts_no_longer_than_its_interval_when_there_are_more_clusters() {
-        for (clusters, start) in (900..5_100).step_by(50).zip((86_400..).step_by(777)) {
+    fn watches_keep_their_places_while_clusters_come_and_go() {
+        let day = Duration::from_secs(86_400);
+        for (before, after) in [(1, 1_000), (1_200, 1_900), (4_000, 4_001), (2_001, 5_000)] {
             for index in 0..18 {
-                let duration = duration_of(index, clusters, Duration::from_secs(start));
-                let limit = interval_of(index, clusters) + MIN_WATCH;
-                assert!(duration >= MIN_WATCH && duration <= limit, "{index} of {clusters}: {duration:?}");
+                let end = day + duration_of(index, before, day);
+                let next = duration_of(index, after, end + Duration::from_millis(20));
+                let interval = interval_of(index, before);
+                assert!(interval.abs_diff(next) < Duration::from_secs(1), "{index} of {after}: {next:?}");
             }
         }
     }
@@ -99,6 +102,6 @@ mod tests {
             (0..18).map(|index| 3600 / seconds(index)).sum::<u64>()
         };
         assert_eq!(in_an_hour(1), 5 * 15 + 13 * 3);
-        assert_eq!(in_an_hour(5_000), 18 * 3);
+        assert_eq!(in_an_hour(5_000), 5 * 3 + 13 * 3);
     }
 }

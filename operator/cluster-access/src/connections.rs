@@ -148,7 +148,7 @@ impl Connections {
             }
         };
         self.metrics.set_connected(reference, tried.is_ok());
-        self.count(reference, tried.is_ok());
+        self.count(reference, &slot, tried.is_ok());
         if let Ok(connection) = &mut tried {
             connection.cluster_uid = identify(reference, connection).await;
             state.connection = Some(connection.clone());
@@ -191,8 +191,10 @@ impl Connections {
 
     /// Drops the connection to the spoke of `reference`.
     pub fn remove(&self, reference: &ClusterProfileReference) {
-        self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(reference);
-        self.count(reference, false);
+        let removed = self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(reference);
+        if let Some(slot) = removed {
+            self.count(reference, &slot, false);
+        }
         self.metrics.remove_connection(reference);
     }
 
@@ -211,10 +213,15 @@ impl Connections {
         Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
     }
 
-    /// Counts the spoke of `reference`, if it is connected.
-    fn count(&self, reference: &ClusterProfileReference, is_connected: bool) {
+    /// Counts the spoke of `reference` if it is connected, unless `slot` was replaced meanwhile.
+    fn count(&self, reference: &ClusterProfileReference, slot: &Slot, is_connected: bool) {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let current = slots.get(reference);
+        if current.is_some_and(|current| !Arc::ptr_eq(current, slot)) {
+            return;
+        }
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_connected {
+        if is_connected && current.is_some() {
             connected.insert(reference.clone());
         } else {
             connected.remove(reference);

@@ -62,7 +62,7 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         "Progressing",
         "FinalizerNotStored",
         &[],
-        "Correct what the API server says in the message, such as a policy or a webhook that refuses the finalizer. The operator tries again every 30 s.",
+        "Correct what the API server says in the message, such as a policy or a webhook that refuses the finalizer. The operator tries again every 30 s: if the API server has too much to do (429), wait.",
     ),
     temporary(
         "Progressing",

@@ -112,8 +112,15 @@ async fn spokes_count_while_they_are_connected() {
     assert!(connections.get(&reference(), of(&reaches_nobody), false).await.is_err());
     assert_eq!(count(), 0, "it is another cluster now");
     assert!(connections.get(&reference(), of(&answers), false).await.is_ok());
+    let former = connections.slot(&reference());
     connections.remove(&reference());
     assert_eq!(count(), 0);
+    // What was connecting meanwhile ends.
+    connections.count(&reference(), &former, true);
+    assert_eq!(count(), 0);
+    assert!(connections.get(&reference(), of(&answers), false).await.is_ok());
+    connections.count(&reference(), &former, false);
+    assert_eq!(count(), 1);
 }
 
 #[tokio::test]

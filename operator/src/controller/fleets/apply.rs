@@ -12,7 +12,7 @@ use knative_operator_shared::time::truncate;
 use super::contents::CachedContents;
 use super::observe::FleetObservation;
 use super::refused_write::RefusedWrite;
-use super::sender::BATCH;
+use super::sender::{BATCH, List};
 use super::state::{FleetState, RETRY};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
@@ -21,8 +21,8 @@ use knative_operator_fleet::decision::{Decision, Input};
 use knative_operator_fleet::member::{Change, Write};
 use knative_operator_fleet::template::ChildRecord;
 
-/// Time for which a write that failed comes after all others.
-const FAILED: Duration = Duration::from_secs(60);
+/// Time for which a write that failed comes after all others: enough to try many that take long.
+const FAILED: Duration = Duration::from_secs(600);
 
 /// What became of the writes of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub async fn write_all(
 ) -> Written {
     let now = Instant::now();
     let (due, wake) = due(state, &decision.writes, now);
-    let sent = state.sender.send(with_stages(input, due), |(write, stage)| async move {
+    let sent = state.sender.send(List::Updates, with_stages(input, due), |(write, stage)| async move {
         let result = write_one(cx, observation, stage, &write).await;
         (write, result)
     });
@@ -53,8 +53,12 @@ pub async fn write_all(
         if record(state, &write, result) {
             has_failed = true;
             state.failed.insert(write.key(), Instant::now());
+        } else {
+            state.failed.remove(&write.key());
         }
     }
+    // They come last, too.
+    state.failed.extend(sent.throttled.iter().map(|write| (write.key(), Instant::now())));
     // The time until a repair says nothing about what was not sent now.
     let wake = sent.again.or(wake);
     // The hub may have failed.
@@ -83,12 +87,12 @@ fn is_repair(write: &Write) -> bool {
     matches!(write.change, Change::Repair { .. })
 }
 
-/// Those of `writes` that are made at `now`, and the time until more are. What failed a moment ago
-/// comes last, so that it keeps no other write from its turn.
+/// Those of `writes` that are made at `now`, and the time until more are. What failed comes last,
+/// and what failed last comes after it, so that none keeps another one from its turn.
 fn due(state: &mut FleetState, writes: &[Write], now: Instant) -> (Vec<Write>, Option<Duration>) {
     state.failed.retain(|_, at| now.saturating_duration_since(*at) < FAILED);
     let mut all: Vec<&Write> = writes.iter().collect();
-    all.sort_by_cached_key(|write| state.failed.contains_key(&write.key()));
+    all.sort_by_cached_key(|write| state.failed.get(&write.key()).copied());
     let (mut due, mut wake) = (Vec::new(), None);
     for write in all {
         let wait = if is_repair(write) { state.repairs.wait(&write.key(), now) } else { Duration::ZERO };

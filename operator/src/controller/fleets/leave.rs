@@ -15,7 +15,7 @@ use kube::Client;
 use super::children::Children;
 use super::installed::installed_on;
 use super::publish::publish;
-use super::sender::Sender;
+use super::sender::{List, Sender};
 use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
@@ -90,7 +90,7 @@ pub async fn remove(
     let own = children.own().iter().filter(|(key, resource)| clusters.contains(&key.0) && !resource.is_terminating());
     let own: Vec<Arc<Knative>> = own.map(|(_, resource)| Arc::clone(resource)).collect();
     // One that changed a moment ago doesn't keep the others; it is tried again.
-    let sent = sender.send(own, |resource| async move {
+    let sent = sender.send(List::Removals, own, |resource| async move {
         let removed = match policy {
             RemovalPolicy::Delete => write::delete(hub, &resource).await,
             RemovalPolicy::Orphan => write::orphan(hub, &resource, is_last).await,

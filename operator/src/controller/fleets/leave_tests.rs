@@ -178,13 +178,11 @@ async fn hub_that_has_too_much_to_do_gets_few_deletions() {
     let children: Children = (0..100).map(|number| own(&number.to_string())).collect();
     let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
     let mut sender = Sender::default();
-    // Each time half as many, then as many as are tried, once a second. None counts as removed.
-    for expected in [16 + 8 + 4 + 2 + 16, 0] {
-        let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all, &mut sender).await;
-        let again = removed.unwrap().unwrap();
-        assert!(!again.is_zero() && again <= Duration::from_secs(1), "{again:?}");
-        assert_eq!(requests.swap(0, Ordering::Relaxed), expected);
-    }
+    // Each time half as many, then as many as are tried. None counts as removed.
+    let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all, &mut sender).await;
+    let again = removed.unwrap().unwrap();
+    assert!(!again.is_zero() && again <= Duration::from_secs(1), "{again:?}");
+    assert_eq!(requests.load(Ordering::Relaxed), 16 + 8 + 4 + 2 + 16);
 }
 
 #[test]

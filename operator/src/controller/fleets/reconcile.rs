@@ -52,7 +52,7 @@ pub async fn reconcile(
     let outcome = pass(cx, store, stored, selections, state).await;
     if let Some(error) = state.sender.complaint() {
         let meta = &stored.fleet.metadata;
-        let note = format!("Resources are written later: the API server has too much to do (429): {error}");
+        let note = format!("Resources are written later: the API server answers 429 (too many requests): {error}");
         cx.events.warning(&stored.fleet, "TooManyRequests", note);
         tracing::warn!(
             namespace = meta.namespace,

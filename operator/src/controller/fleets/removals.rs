@@ -13,6 +13,7 @@ use knative_operator_shared::label::FLEET_LEFT_AT;
 
 use super::children::Children;
 use super::leave::{self, Unselected};
+use super::sender::List;
 use super::state::{FleetState, uptime};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
@@ -145,21 +146,23 @@ async fn mark(
         }
     }
     // Those that are back first: one that leaves again has a time of its own.
-    differing.sort_by_key(|(_, _, wanted)| wanted.is_some());
-    let mut to_clear = differing.iter().filter(|(_, _, wanted)| wanted.is_none()).count();
-    let sent = state.sender.send(differing, |(key, resource, wanted)| async move {
-        let written = write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await;
-        ((key, wanted.is_none()), written)
-    });
-    let sent = sent.await;
-    let mut outcome = Ok(sent.again);
-    for ((key, is_cleared), written) in sent.results {
-        match written {
-            Ok(resource) => {
-                state.keep_written(&key, resource);
-                to_clear -= usize::from(is_cleared);
+    let (marks, cleared): (Vec<_>, Vec<_>) = differing.into_iter().partition(|(_, _, wanted)| wanted.is_some());
+    let (mut to_clear, mut outcome) = (cleared.len(), Ok(None));
+    for (list, differing) in [(List::Cleared, cleared), (List::Marks, marks)] {
+        let sent = state.sender.send(list, differing, |(key, resource, wanted)| async move {
+            let written = write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await;
+            (key, written)
+        });
+        let sent = sent.await;
+        outcome = outcome.map(|again| [again, sent.again].into_iter().flatten().max());
+        for (key, written) in sent.results {
+            match written {
+                Ok(resource) => {
+                    state.keep_written(&key, resource);
+                    to_clear -= usize::from(matches!(list, List::Cleared));
+                }
+                Err(error) => outcome = outcome.and(Err(error)),
             }
-            Err(error) => outcome = outcome.and(Err(error)),
         }
     }
     (outcome, to_clear == 0)
