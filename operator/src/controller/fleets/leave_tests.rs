@@ -147,41 +147,41 @@ async fn resource_that_changed_does_not_keep_the_others() {
     assert_eq!(requests.load(Ordering::Relaxed), 3);
 }
 
-#[tokio::test]
-async fn pass_makes_a_limited_number_of_deletions() {
+/// A hub that answers each request with the status `code`, and the number of requests.
+fn answering(code: u16) -> (Client, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);
     let answer = move |_: Request<Body>| {
         count.fetch_add(1, Ordering::Relaxed);
-        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "", "reason": "", "code": 404});
-        async move { Response::builder().status(404).body(Body::from(status.to_string().into_bytes())) }
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "", "reason": "", "code": code});
+        async move { Response::builder().status(code).body(Body::from(status.to_string().into_bytes())) }
     };
-    let hub = Client::new(tower::service_fn(answer), "n");
-    for (left, total) in [(Some(Duration::ZERO), BATCH + 1), (None, BATCH)] {
-        let children: Children = (0..total).map(|number| own(&number.to_string())).collect();
-        let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
-        let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all, &mut Sender::default()).await;
+    (Client::new(tower::service_fn(answer), "n"), requests)
+}
+
+/// A removal of so many clusters.
+async fn removal(hub: &Client, count: usize) -> Result<Option<Duration>, WriteError> {
+    let children: Children = (0..count).map(|number| own(&number.to_string())).collect();
+    let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
+    remove(hub, (RemovalPolicy::Delete, false), &children, &all, &mut Sender::default()).await
+}
+
+#[tokio::test]
+async fn pass_makes_a_limited_number_of_deletions() {
+    let (hub, requests) = answering(404);
+    for (left, count) in [(Some(Duration::ZERO), BATCH + 1), (None, BATCH)] {
+        let removed = removal(&hub, count).await;
         assert_eq!((removed.ok(), requests.swap(0, Ordering::Relaxed)), (Some(left), BATCH));
     }
 }
 
 #[tokio::test]
 async fn hub_that_has_too_much_to_do_gets_few_deletions() {
-    let requests = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&requests);
-    let answer = move |_: Request<Body>| {
-        count.fetch_add(1, Ordering::Relaxed);
-        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "", "reason": "", "code": 429});
-        async move { Response::builder().status(429).body(Body::from(status.to_string().into_bytes())) }
-    };
-    let hub = Client::new(tower::service_fn(answer), "n");
-    let children: Children = (0..100).map(|number| own(&number.to_string())).collect();
-    let all = children.own().keys().map(|(cluster, _)| cluster.clone()).collect();
-    let mut sender = Sender::default();
-    // Each time half as many, then as many as are tried. None counts as removed.
-    let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all, &mut sender).await;
-    let again = removed.unwrap().unwrap();
+    let (hub, requests) = answering(429);
+    // None counts as removed.
+    let again = removal(&hub, 100).await.unwrap().unwrap();
     assert!(!again.is_zero() && again <= Duration::from_secs(1), "{again:?}");
+    // Each time half as many, then as many as are tried.
     assert_eq!(requests.load(Ordering::Relaxed), 16 + 8 + 4 + 2 + 16);
 }
 
