@@ -147,8 +147,7 @@ impl Connections {
                 Err(error) => Err(error),
             }
         };
-        self.metrics.set_connected(reference, tried.is_ok());
-        self.count(reference, &slot, tried.is_ok());
+        self.report_connected(reference, &slot, tried.is_ok());
         if let Ok(connection) = &mut tried {
             connection.cluster_uid = identify(reference, connection).await;
             state.connection = Some(connection.clone());
@@ -193,7 +192,7 @@ impl Connections {
     pub fn remove(&self, reference: &ClusterProfileReference) {
         let removed = self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(reference);
         if let Some(slot) = removed {
-            self.count(reference, &slot, false);
+            self.report_connected(reference, &slot, false);
         }
         self.metrics.remove_connection(reference);
     }
@@ -213,12 +212,16 @@ impl Connections {
         Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
     }
 
-    /// Counts the spoke of `reference` if it is connected, unless `slot` was replaced meanwhile.
-    fn count(&self, reference: &ClusterProfileReference, slot: &Slot, is_connected: bool) {
+    /// Counts the spoke of `reference` if it is connected, also in the metrics, unless `slot` was
+    /// removed or replaced meanwhile.
+    fn report_connected(&self, reference: &ClusterProfileReference, slot: &Slot, is_connected: bool) {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let current = slots.get(reference);
         if current.is_some_and(|current| !Arc::ptr_eq(current, slot)) {
             return;
+        }
+        if current.is_some() {
+            self.metrics.set_connected(reference, is_connected);
         }
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if is_connected && current.is_some() {

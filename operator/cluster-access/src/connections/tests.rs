@@ -116,10 +116,10 @@ async fn spokes_count_while_they_are_connected() {
     connections.remove(&reference());
     assert_eq!(count(), 0);
     // What was connecting meanwhile ends.
-    connections.count(&reference(), &former, true);
+    connections.report_connected(&reference(), &former, true);
     assert_eq!(count(), 0);
     assert!(connections.get(&reference(), of(&answers), false).await.is_ok());
-    connections.count(&reference(), &former, false);
+    connections.report_connected(&reference(), &former, false);
     assert_eq!(count(), 1);
 }
 

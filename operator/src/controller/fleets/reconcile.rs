@@ -49,9 +49,9 @@ pub async fn reconcile(
     selections: &Selections,
     state: &mut FleetState,
 ) -> Next {
+    let meta = &stored.fleet.metadata;
     let outcome = pass(cx, store, stored, selections, state).await;
     if let Some(error) = state.sender.complaint() {
-        let meta = &stored.fleet.metadata;
         let note = format!("Resources are written later: the API server answers 429 (too many requests): {error}");
         cx.events.warning(&stored.fleet, "TooManyRequests", note);
         tracing::warn!(
@@ -67,7 +67,6 @@ pub async fn reconcile(
             next
         }
         Err(error) => {
-            let meta = &stored.fleet.metadata;
             let text = error.to_string();
             // A repetition is not another event.
             if state.error.as_ref() != Some(&text) {

@@ -159,7 +159,7 @@ async fn mark(
             match written {
                 Ok(resource) => {
                     state.keep_written(&key, resource);
-                    to_clear -= usize::from(matches!(list, List::Cleared));
+                    to_clear -= usize::from(list == List::Cleared);
                 }
                 Err(error) => outcome = outcome.and(Err(error)),
             }

@@ -1,5 +1,6 @@
 //! Sends the writes for a fleet: some at the same time, and fewer to a hub that has too much to do.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -22,7 +23,7 @@ const THROTTLED: Duration = Duration::from_secs(1);
 const TRIES: usize = 16;
 
 /// What is written for a fleet. Trouble with one list keeps no other from being written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {
     /// Updates, records and repairs of resources.
     Updates,
@@ -47,7 +48,7 @@ struct Turn {
 #[derive(Debug, Default)]
 pub struct Sender {
     width: Width,
-    turns: [Turn; 4],
+    turns: HashMap<List, Turn>,
     complaints: Rarely,
     /// Why the hub refused some.
     complaint: Option<String>,
@@ -79,13 +80,13 @@ impl Sender {
     {
         let mut sent = Sent { results: Vec::new(), throttled: Vec::new(), again: None };
         let started = Instant::now();
-        let Turn { until, failed } = self.turns[list as usize];
+        let Turn { until, failed } = self.turns.get(&list).copied().unwrap_or_default();
         let left = until.map(|until| until.saturating_duration_since(started)).filter(|left| !left.is_zero());
         if items.is_empty() || left.is_some() {
             return Sent { again: left.filter(|_| !items.is_empty()), ..sent };
         }
         // Updates have an order of their own.
-        let first = if matches!(list, List::Updates) { 0 } else { failed % items.len() };
+        let first = if list == List::Updates { 0 } else { failed % items.len() };
         items.rotate_left(first);
         let mut items = items.into_iter();
         loop {
@@ -112,7 +113,7 @@ impl Sender {
         F: Future<Output = (K, Result<T, WriteError>)>,
     {
         let (mut writing, mut refusals) = (FuturesUnordered::new(), 0);
-        let turn = &mut self.turns[list as usize];
+        let turn = self.turns.entry(list).or_default();
         loop {
             let is_over = refusals >= TRIES || started.elapsed() >= LONGEST_PASS;
             let (width, free) = (self.width.get(), self.width.get().saturating_sub(writing.len()));
@@ -176,7 +177,7 @@ mod tests {
         };
         let (mut sender, mut left) = (Sender::default(), (0..2 * BATCH).collect::<Vec<_>>());
         for _ in 0..20 {
-            sender.turns[List::Marks as usize].until = None;
+            sender.turns.entry(List::Marks).or_default().until = None;
             let sent = sender.send(List::Marks, left.clone(), write).await;
             assert!(sent.again.is_some());
             let stored: Vec<usize> = sent.results.iter().map(|(number, _)| *number).collect();
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(left, (0..never).collect::<Vec<_>>());
         assert!(sender.complaint().is_some() && sender.complaint().is_none());
         // Neither do they keep another list.
-        sender.turns[List::Marks as usize].until = Some(Instant::now() + LONGEST_PASS);
+        sender.turns.entry(List::Marks).or_default().until = Some(Instant::now() + LONGEST_PASS);
         let sent = sender.send(List::Marks, left, write).await;
         assert!(sent.results.is_empty() && sent.throttled.is_empty() && sent.again.is_some());
         let sent = sender.send(List::Removals, vec![never], write).await;
@@ -243,7 +244,7 @@ mod tests {
                 sent += usize::from(is_child(&method, &path));
             }
             assert_eq!(sent, expected);
-            let until = &mut state.sender.turns[List::Updates as usize].until;
+            let until = &mut state.sender.turns.entry(List::Updates).or_default().until;
             if expected == TRIES {
                 assert!(until.is_some() && !delay.is_zero() && delay <= THROTTLED, "{delay:?}");
             } else {
